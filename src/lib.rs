@@ -1,0 +1,11 @@
+//! Rowmill turns raw datasets into memory-mapped row stores.
+#![deny(rustdoc::broken_intra_doc_links)]
+
+pub mod batch;
+pub mod books;
+pub mod schema;
+pub mod storage;
+#[cfg(feature = "run")]
+pub mod sources;
+#[cfg(feature = "run")]
+pub mod transforms;

@@ -1,0 +1,215 @@
+//! Where rows come from: one file per source and one line in `SOURCES`.
+//!
+//! A source lists its inputs, says where a large one may be cut, tells the Arrow schema of its rows
+//! and reads one partition in order. It knows nothing of batches' fate: resume, ordering, metrics
+//! and fingerprints are added around it.
+//!
+//! Leaves out: opening files, which `input` does for all of them.
+//!
+//! Invariants:
+//! 1. Reading from a restart that the reader itself gave yields the same rows, with the same
+//!    positions, as reading from the start and skipping; only batch boundaries may differ.
+//! 2. Rows depend on the inputs' bytes and paths relative to the root, and on the data settings.
+//! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use arrow_schema::SchemaRef;
+use serde_json::Value;
+
+use crate::batch::{Batch, Restart};
+
+/// One file that a source reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// Path relative to the source's root, with `/`.
+    pub path: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of last modification: only ever a reason not to hash again.
+    pub modified: SystemTime,
+}
+
+/// A file, or a range of its bytes, as a partition reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputRange {
+    /// The file.
+    pub input: Input,
+    /// The bytes read, `None` for all of them.
+    pub range: Option<std::ops::Range<u64>>,
+}
+
+/// What one partition reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Part {
+    /// What rows come from, in order.
+    pub inputs: Vec<InputRange>,
+    /// Files that decide values beside them (a sibling licence), sorted by path.
+    pub side: Vec<Input>,
+}
+
+/// How large batches may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Most rows in a batch.
+    pub rows: usize,
+    /// About the most bytes in a batch of more than one row.
+    pub bytes: usize,
+    /// A larger row (bytes of its values) is an error that names it.
+    pub row_bytes: u64,
+}
+
+/// BLAKE3 of an input's bytes (of its range, where it has one).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputDigest {
+    /// Path relative to the source's root.
+    pub path: String,
+    /// Number of bytes hashed.
+    pub size: u64,
+    /// The digest.
+    pub blake3: blake3::Hash,
+}
+
+/// Where raw rows come from.
+pub trait Source: Send + Sync + std::fmt::Debug {
+    /// Lists the inputs, sorted by path (as bytes).
+    ///
+    /// # Errors
+    /// A folder that cannot be read; a root that is not there.
+    fn list(&self) -> Result<Vec<Input>, SourceError>;
+
+    /// Files that decide values of these inputs' rows beside the inputs, sorted by path.
+    ///
+    /// # Errors
+    /// As [`Source::list`].
+    fn side_inputs(&self, _inputs: &[Input]) -> Result<Vec<Input>, SourceError> {
+        Ok(Vec::new())
+    }
+
+    /// The columns of a row; `first` is the first input in dataset order, which sources without
+    /// declared types infer from. The answer is a planning fact: it is stored, and given back by
+    /// [`Source::open`]'s caller.
+    ///
+    /// # Errors
+    /// A first input that cannot be read as what the definition says.
+    fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError>;
+
+    /// True record ends at which a large input is cut, ascending, each the first one at or after a
+    /// multiple of `partition_bytes`; without 0 and the end. Empty where the format cannot be cut.
+    ///
+    /// # Errors
+    /// An input that cannot be read.
+    fn cuts(&self, _input: &Input, _partition_bytes: u64) -> Result<Vec<u64>, SourceError> {
+        Ok(Vec::new())
+    }
+
+    /// Opens a partition for reading from `restart` (the default one is its start). `schema` is
+    /// what [`Source::schema`] gave when the build was planned.
+    ///
+    /// # Errors
+    /// An input that cannot be opened, or a restart that does not fit it.
+    fn open(
+        &self,
+        part: &Part,
+        schema: &SchemaRef,
+        limits: BatchLimits,
+        restart: &Restart,
+    ) -> Result<Box<dyn BatchReader>, SourceError>;
+
+    /// Rows of an input, where that is known without reading it.
+    fn rows_hint(&self, _input: &Input) -> Option<u64> {
+        None
+    }
+
+    /// Most bytes of memory that a reader holds beside the batch it is making.
+    fn reader_bytes(&self, limits: BatchLimits) -> u64;
+}
+
+/// Reads one partition, on a thread that may block.
+pub trait BatchReader: Send {
+    /// The next batch, `None` at the end of the partition.
+    ///
+    /// # Errors
+    /// Names file, row and field.
+    fn next(&mut self) -> Result<Option<Batch>, SourceError>;
+
+    /// After the end: the digest of every input and side input of the part, in their order, inputs
+    /// first. What a restart skipped is read and hashed now.
+    ///
+    /// # Errors
+    /// An input that changed while it was read ([`SourceError::Changed`]).
+    fn digests(&mut self) -> Result<Vec<InputDigest>, SourceError>;
+}
+
+/// One kind of source.
+#[derive(Debug)]
+pub struct SourceType {
+    /// The `type` in a definition.
+    pub name: &'static str,
+    /// Bumped when a value it produces can change; part of the cache key.
+    pub version: u32,
+    /// One line for people.
+    pub about: &'static str,
+    /// JSON Schema of its settings (beside `type`, `path` and `root`).
+    pub settings: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+    /// Makes one from its settings.
+    pub make: fn(&SourceSpec) -> Result<Box<dyn Source>, SettingsError>,
+}
+
+/// What a definition says of one source.
+#[derive(Debug, Clone)]
+pub struct SourceSpec {
+    /// Its name, `[sources.NAME]`.
+    pub name: String,
+    /// Paths and globs, relative to `root`.
+    pub paths: Vec<String>,
+    /// Where they are, absolute or relative to the working folder.
+    pub root: PathBuf,
+    /// The other settings, as JSON.
+    pub settings: Value,
+}
+
+/// A setting is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SettingsError {
+    /// Keys that lead to the setting, within the table.
+    pub at: Vec<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// Reading an input failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The system refused.
+    #[error("cannot read `{path}`")]
+    Io {
+        /// The input, or the folder that was listed.
+        path: String,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The bytes are not what the definition says they are.
+    #[error("`{path}`, {at}: {message}")]
+    Invalid {
+        /// The input.
+        path: String,
+        /// "row 12, field `age`", "line 3", "byte 17".
+        at: String,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// The input is not what it was when the build was planned.
+    #[error("`{path}` changed while it was read")]
+    Changed {
+        /// The input.
+        path: String,
+    },
+}

@@ -1,0 +1,89 @@
+//! What is done to rows: one file per transform and one line in `TRANSFORMS`.
+//!
+//! Leaves out: running them in parallel, which the graph does.
+//!
+//! Invariants:
+//! 1. A transform is a function of a row: batch boundaries never show in its output.
+//! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event.
+
+use arrow_schema::SchemaRef;
+use serde_json::Value;
+
+use crate::batch::Batch;
+pub use crate::sources::SettingsError;
+
+/// A stage between a source and the dataset.
+pub trait Transform: Send + Sync + std::fmt::Debug {
+    /// The columns that come out when `input` goes in.
+    ///
+    /// # Errors
+    /// A column that is not there or has the wrong type, with the nearest name.
+    fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError>;
+
+    /// Turns one batch into batches of [`Transform::output`]'s schema. `stage` is this stage's
+    /// index, for the events it adds.
+    ///
+    /// # Errors
+    /// Names input, source row and field.
+    fn apply(&self, stage: usize, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError>;
+
+    /// Most bytes of memory it holds per byte of a batch it is given, in percent (100: its output is
+    /// as large as its input and the input is kept meanwhile).
+    fn growth_percent(&self) -> u64 {
+        100
+    }
+}
+
+/// Takes what a transform makes.
+pub trait Emit {
+    /// Hands on a batch of at most about `batch_bytes`; waits while there is no room.
+    ///
+    /// # Errors
+    /// The run is being stopped: return at once.
+    fn emit(&mut self, batch: Batch) -> Result<(), Stopped>;
+}
+
+/// The run is being stopped; the cause is known elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stopped")]
+pub struct Stopped;
+
+/// One kind of transform.
+#[derive(Debug)]
+pub struct TransformType {
+    /// The `type` in a definition.
+    pub name: &'static str,
+    /// Bumped when a value it produces can change; part of the cache key.
+    pub version: u32,
+    /// One line for people.
+    pub about: &'static str,
+    /// JSON Schema of its settings (beside `type` and `inputs`).
+    pub settings: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+    /// Makes one from its settings.
+    pub make: fn(&Value) -> Result<Box<dyn Transform>, SettingsError>,
+}
+
+/// A transform failed on a row.
+#[derive(Debug, thiserror::Error)]
+pub enum TransformError {
+    /// The run is being stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// A value cannot be transformed.
+    #[error("input {input}, source row {source_row}, field `{field}`: {message}")]
+    Row {
+        /// Index of the input in its partition.
+        input: u32,
+        /// Source row in it.
+        source_row: u64,
+        /// The column.
+        field: String,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// Arrow refused.
+    #[error("cannot compute")]
+    Arrow(#[from] arrow_schema::ArrowError),
+}
