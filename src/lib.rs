@@ -3,9 +3,10 @@
 
 pub mod batch;
 pub mod books;
+pub mod inputs;
 pub mod schema;
-pub mod storage;
 #[cfg(feature = "run")]
 pub mod sources;
+pub mod storage;
 #[cfg(feature = "run")]
 pub mod transforms;

@@ -13,41 +13,12 @@
 //! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use arrow_schema::SchemaRef;
 use serde_json::Value;
 
 use crate::batch::{Batch, Restart};
-
-/// One file that a source reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Input {
-    /// Path relative to the source's root, with `/`.
-    pub path: String,
-    /// Size in bytes.
-    pub size: u64,
-    /// Time of last modification: only ever a reason not to hash again.
-    pub modified: SystemTime,
-}
-
-/// A file, or a range of its bytes, as a partition reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InputRange {
-    /// The file.
-    pub input: Input,
-    /// The bytes read, `None` for all of them.
-    pub range: Option<std::ops::Range<u64>>,
-}
-
-/// What one partition reads.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Part {
-    /// What rows come from, in order.
-    pub inputs: Vec<InputRange>,
-    /// Files that decide values beside them (a sibling licence), sorted by path.
-    pub side: Vec<Input>,
-}
+pub use crate::inputs::{Input, InputDigest, InputRange, Part};
 
 /// How large batches may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,17 +29,6 @@ pub struct BatchLimits {
     pub bytes: usize,
     /// A larger row (bytes of its values) is an error that names it.
     pub row_bytes: u64,
-}
-
-/// BLAKE3 of an input's bytes (of its range, where it has one).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InputDigest {
-    /// Path relative to the source's root.
-    pub path: String,
-    /// Number of bytes hashed.
-    pub size: u64,
-    /// The digest.
-    pub blake3: blake3::Hash,
 }
 
 /// Where raw rows come from.
