@@ -14,11 +14,21 @@
 //!    opens the file again, it never retries a sync.
 //! 3. [`Storage::map`] is called for sealed files only, which nobody writes again.
 
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "every operation here fails for one reason, that the system refused it"
+)]
+
+mod local;
+mod poison;
+
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+
+pub use local::Local;
 
 /// What every operation of [`Storage`] returns.
 pub type Result<T, E = StorageError> = std::result::Result<T, E>;
@@ -46,13 +56,15 @@ impl StorageError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self.source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Some("free some space and run the same command again; it continues where it stopped")
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(
+                "free some space and run the same command again; it continues where it stopped",
+            ),
             io::ErrorKind::PermissionDenied => {
                 Some("check who owns the folder, or choose another one with --out")
             }
-            io::ErrorKind::ReadOnlyFilesystem => Some("choose a folder that can be written with --out"),
+            io::ErrorKind::ReadOnlyFilesystem => {
+                Some("choose a folder that can be written with --out")
+            }
             _ => None,
         }
     }
@@ -180,11 +192,22 @@ pub trait Storage: Send + Sync + Debug {
     }
 
     /// Makes a directory and all those above it that are missing, each durable before the next.
+    ///
+    /// # Durability
+    /// On `Ok` the directory's name survives a power cut, also if it was made by a process that
+    /// was killed before it could sync it.
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        if path.as_os_str().is_empty() || self.stat(path)?.is_some() {
+        let above = parent(path);
+        if path.as_os_str().is_empty() || above == path {
             return Ok(());
         }
-        let above = parent(path);
+        if self.stat(path)?.is_some() {
+            return match self.sync_dir(above) {
+                // Nothing we made: names are made where we may look.
+                Err(e) if e.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                other => other,
+            };
+        }
         self.create_dir_all(above)?;
         self.create_dir(path)?;
         self.sync_dir(above)
