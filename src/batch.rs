@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 
 /// Where a row stands: input (index in its partition's list), source row within the input, and its
 /// number among the rows that the source row has become (0 where it is one row).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Position {
     /// Index of the input in its partition.
     pub input: u32,
@@ -136,8 +138,11 @@ impl Provenance {
             let (from, to) = (run.row.max(start), (run.row + len).min(end));
             if from < to {
                 let at = run.at(from - run.row);
-                let sub_row =
-                    if run.sub_row < 0 { -1 } else { i64::try_from(at.sub_row).unwrap_or(i64::MAX) };
+                let sub_row = if run.sub_row < 0 {
+                    -1
+                } else {
+                    i64::try_from(at.sub_row).unwrap_or(i64::MAX)
+                };
                 let first = Run { row: 0, input: at.input, source_row: at.source_row, sub_row };
                 it.push_run(first, to - from);
             }
@@ -212,6 +217,27 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The rows `start..start + n_rows` with the events that stand before them; the slice that ends
+    /// the batch also holds the events at its end. Buffers are shared, not copied.
+    ///
+    /// # Panics
+    /// When the range goes past the last row.
+    #[must_use]
+    pub fn slice(&self, start: usize, n_rows: usize) -> Self {
+        let (first, end) = (start as u64, (start + n_rows) as u64);
+        let is_last = start + n_rows == self.rows.num_rows();
+        let stands_here = |at: u64| first <= at && (at < end || is_last);
+        let events = self.events.iter().filter(|e| stands_here(e.before_row));
+        Self {
+            rows: self.rows.slice(start, n_rows),
+            provenance: self.provenance.slice(first, n_rows as u64),
+            events: events
+                .map(|e| Event { before_row: e.before_row - first, ..e.clone() })
+                .collect(),
+            restart: self.restart.clone(),
+        }
+    }
+
     /// Bytes of memory that the rows hold on to.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

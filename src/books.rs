@@ -126,7 +126,8 @@ impl Books {
     /// The books as JSON: an object by stage name.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        let by_name = self.stages.iter().map(|(name, books)| (name.clone(), serde_json::json!(books)));
+        let by_name =
+            self.stages.iter().map(|(name, books)| (name.clone(), serde_json::json!(books)));
         serde_json::Value::Object(by_name.collect())
     }
 
@@ -134,7 +135,10 @@ impl Books {
     ///
     /// # Errors
     /// Says which stage is missing, unknown or malformed.
-    pub fn from_json<S: AsRef<str>>(stages: &[S], json: &serde_json::Value) -> Result<Self, String> {
+    pub fn from_json<S: AsRef<str>>(
+        stages: &[S],
+        json: &serde_json::Value,
+    ) -> Result<Self, String> {
         let object = json.as_object().ok_or("books are not an object")?;
         if let Some(name) = object.keys().find(|k| !stages.iter().any(|s| s.as_ref() == *k)) {
             return Err(format!("books of an unknown stage `{name}`"));

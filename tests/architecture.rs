@@ -45,7 +45,7 @@ fn modules_depend_downwards_only() {
         ("storage", &[]),
         ("shard", &["storage", "schema", "batch", "books", "fingerprint"]),
         ("dataset", &["shard", "storage", "schema", "batch", "books", "fingerprint"]),
-        ("sources", &["batch", "schema", "fingerprint"]),
+        ("sources", &["batch", "inputs", "schema", "fingerprint"]),
         ("transforms", &["sources", "batch", "schema"]),
         ("graph", &["batch", "transforms"]),
         ("config", &["sources", "transforms", "schema", "fingerprint"]),

@@ -13,6 +13,7 @@
 //! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use serde_json::Value;
@@ -71,11 +72,18 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// An input that cannot be opened, or a restart that does not fit it.
     fn open(
         &self,
-        part: &Part,
+        part: &Arc<Part>,
         schema: &SchemaRef,
         limits: BatchLimits,
         restart: &Restart,
     ) -> Result<Box<dyn BatchReader>, SourceError>;
+
+    /// The digest of every input and side input of a part, as [`BatchReader::digests`] gives it, read
+    /// for nothing else: whether a partition that was built before still has the same contents.
+    ///
+    /// # Errors
+    /// An input that cannot be read, or changed ([`SourceError::Changed`]).
+    fn digests(&self, part: &Part) -> Result<Vec<InputDigest>, SourceError>;
 
     /// Rows of an input, where that is known without reading it.
     fn rows_hint(&self, _input: &Input) -> Option<u64> {
@@ -166,10 +174,39 @@ pub enum SourceError {
         /// What to do.
         hint: Option<String>,
     },
-    /// The input is not what it was when the build was planned.
+    /// The input is not what it was when it was listed.
     #[error("`{path}` changed while it was read")]
     Changed {
         /// The input.
         path: String,
     },
+    /// The folder holds not what the definition's `path` and `root` say, or a name that cannot stand.
+    #[error("`{path}` {message}")]
+    Listing {
+        /// The input, folder or pattern.
+        path: String,
+        /// What is wrong with it, as the end of a sentence.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+}
+
+impl SourceError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Io { source, .. } => match source.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    Some("let the user that runs the build read it")
+                }
+                _ => None,
+            },
+            Self::Invalid { hint, .. } | Self::Listing { hint, .. } => hint.as_deref(),
+            Self::Changed { .. } => {
+                Some("wait until nothing writes to the inputs, then run the same command again")
+            }
+        }
+    }
 }

@@ -41,6 +41,9 @@ pub trait Emit {
     /// # Errors
     /// The run is being stopped: return at once.
     fn emit(&mut self, batch: Batch) -> Result<(), Stopped>;
+
+    /// About the most bytes in a batch that is handed on, unless it is a single row.
+    fn batch_bytes(&self) -> usize;
 }
 
 /// The run is being stopped; the cause is known elsewhere.
@@ -86,4 +89,15 @@ pub enum TransformError {
     /// Arrow refused.
     #[error("cannot compute")]
     Arrow(#[from] arrow_schema::ArrowError),
+}
+
+impl TransformError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Row { hint, .. } => hint.as_deref(),
+            Self::Stopped(_) | Self::Arrow(_) => None,
+        }
+    }
 }
