@@ -1,35 +1,37 @@
 //! What a row is: its fields, how each is laid out on disk, and how Arrow columns map to that.
 //!
+//! [`RowSchema::infer`] makes a schema of Arrow types and what a definition says of them,
+//! [`RowSchema::columns`] turns a record batch into the bytes of its fields' files,
+//! [`RowSchema::batch`] is the way back, and [`RowSchema::to_json`] is `schema.json`.
+//!
 //! Leaves out: files and I/O (`shard`).
 //!
 //! Invariants:
 //! 1. A schema decides file names, dtypes and shapes alone; two schemas that are equal write equal
-//!    bytes for equal rows.
-//! 2. File names come from stems and axis names only, which match `[a-z][a-z0-9_]{0,63}`.
+//!    bytes for equal rows, however the rows are cut into batches and whatever lies in Arrow's
+//!    buffers beneath nulls and outside slices.
+//! 2. File names come from stems and axis names only, which match `[a-z][a-z0-9_]{0,63}`, and from
+//!    sidecar names. No two fields share one, but for the offsets of a shared axis.
+//! 3. A [`RowSchema`] is valid: it is made by [`RowSchema::new`] alone, which checks all of it.
+
+mod columns;
+mod dtype;
+mod error;
+mod spec;
+
+pub use columns::{Column, ColumnData};
+pub use dtype::{Dtype, Logical};
+pub use error::SchemaError;
+pub use spec::{FieldSpec, Stored};
 
 use serde::{Deserialize, Serialize};
 
-/// A number type as it lies on disk, little-endian.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "each variant is named as its dtype")]
-pub enum Dtype {
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Uint8,
-    Uint16,
-    Uint32,
-    Uint64,
-    Float16,
-    Float32,
-    Float64,
-}
+/// Version of the layout on disk that this crate writes.
+pub const LAYOUT: u32 = 1;
 
 /// How a field lies in a shard's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "run", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Every row has the same number of bytes.
@@ -42,23 +44,25 @@ pub enum Kind {
     Interned,
 }
 
-/// What the numbers of a field mean, where a dtype does not say it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "each variant is named as its logical type")]
-pub enum Logical {
-    Utf8,
-    Binary,
-    Json,
-    Date32,
-    /// Unit "s", "ms", "us" or "ns".
-    Time64(String),
-    /// Unit and time zone.
-    Timestamp(String, Option<String>),
-    /// Unit.
-    Duration(String),
-    /// Precision and scale.
-    Decimal128(u8, i8),
-    Bfloat16,
+impl Kind {
+    /// Its name in definitions and in `schema.json`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Fixed => "fixed",
+            Kind::Ragged => "ragged",
+            Kind::Free => "free",
+            Kind::Interned => "interned",
+        }
+    }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Kind::Fixed, Kind::Ragged, Kind::Free, Kind::Interned]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
 }
 
 /// One field of a row.
@@ -86,6 +90,105 @@ pub struct Field {
     pub sidecar: Option<String>,
     /// Whether the field is a column of `index.parquet`.
     pub index: bool,
+}
+
+/// What a file of a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileRole {
+    /// `<stem>.bin`: scalars.
+    Values,
+    /// `<axis>.offsets.bin`: `i64[rows + 1]`, from 0.
+    Offsets,
+    /// `<stem>.dims.bin`: `i32[rows, rank]`.
+    Dims,
+    /// `<stem>.valid.bin`: `u8[rows]`.
+    Valid,
+    /// `<stem>.codes.bin`: `i32[rows]`.
+    Codes,
+    /// `<stem>.dict.bin`: the bytes of the distinct values.
+    Dict,
+    /// `<stem>.dict.offsets.bin`: `i64[values + 1]`, from 0.
+    DictOffsets,
+    /// The dictionary as JSON, made when the shard is sealed.
+    Sidecar,
+}
+
+/// A file that a field has in every shard.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldFile {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub role: FileRole,
+}
+
+impl Field {
+    /// Scalars of a row (fixed) or of an entry (ragged); 1 of the other kinds.
+    #[must_use]
+    pub fn n_scalars(&self) -> usize {
+        match self.kind {
+            Kind::Fixed | Kind::Ragged => self.shape.iter().product(),
+            Kind::Free | Kind::Interned => 1,
+        }
+    }
+
+    /// Bytes of a row (fixed), of an entry (ragged), of a scalar (free); 1 of an interned field.
+    #[must_use]
+    pub fn unit_bytes(&self) -> usize {
+        self.n_scalars() * self.dtype.size()
+    }
+
+    /// Whether a file tells which rows have a value: codes of interned and categorical fields tell
+    /// it themselves.
+    #[must_use]
+    pub fn has_valid_file(&self) -> bool {
+        self.nullable && self.kind != Kind::Interned && self.categories.is_none()
+    }
+
+    /// Whether a value is a string of bytes: text, binary or JSON.
+    #[must_use]
+    pub fn is_bytes(&self) -> bool {
+        self.logical.as_ref().is_some_and(Logical::is_bytes)
+    }
+
+    /// The field's files in a shard, sorted by name. The offsets of a shared axis are listed with
+    /// every field on it.
+    #[must_use]
+    pub fn files(&self) -> Vec<FieldFile> {
+        let stem = &self.stem;
+        let mut files = Vec::with_capacity(4);
+        let mut add = |name: String, role| files.push(FieldFile { name, role });
+        if self.kind == Kind::Interned {
+            add(format!("{stem}.codes.bin"), FileRole::Codes);
+            add(format!("{stem}.dict.bin"), FileRole::Dict);
+            add(format!("{stem}.dict.offsets.bin"), FileRole::DictOffsets);
+        } else {
+            add(format!("{stem}.bin"), FileRole::Values);
+        }
+        if self.kind == Kind::Free {
+            add(format!("{stem}.dims.bin"), FileRole::Dims);
+        }
+        if let Some(axis) = &self.axis {
+            add(format!("{axis}.offsets.bin"), FileRole::Offsets);
+        }
+        if self.has_valid_file() {
+            add(format!("{stem}.valid.bin"), FileRole::Valid);
+        }
+        if let Some(sidecar) = &self.sidecar {
+            add(sidecar.clone(), FileRole::Sidecar);
+        }
+        files.sort();
+        files
+    }
+}
+
+/// An axis, and the fields that share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axis {
+    /// Its name.
+    pub name: String,
+    /// Indices of the fields on it, ascending.
+    pub fields: Vec<usize>,
 }
 
 /// The fields of a row in order, and which of them is the key.
