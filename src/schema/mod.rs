@@ -14,15 +14,21 @@
 //!    sidecar names. No two fields share one, but for the offsets of a shared axis.
 //! 3. A [`RowSchema`] is valid: it is made by [`RowSchema::new`] alone, which checks all of it.
 
+mod check;
 mod columns;
 mod dtype;
 mod error;
+mod json;
+mod key;
 mod spec;
+mod stem;
 
 pub use columns::{Column, ColumnData};
 pub use dtype::{Dtype, Logical};
 pub use error::SchemaError;
+pub use key::{integer, key_hash_bytes, key_hash_int};
 pub use spec::{FieldSpec, Stored};
+pub use stem::{is_sidecar, is_stem};
 
 use serde::{Deserialize, Serialize};
 
@@ -196,4 +202,11 @@ pub struct Axis {
 pub struct RowSchema {
     fields: Vec<Field>,
     key: Option<usize>,
+}
+
+/// Suggests the name most like `name`, where one is like it.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let like = names.map(|other| (strsim::damerau_levenshtein(name, other), other));
+    let (distance, other) = like.min_by_key(|(distance, _)| *distance)?;
+    (distance <= 1 + name.chars().count() / 3).then(|| format!("did you mean `{other}`?"))
 }
