@@ -67,7 +67,7 @@ impl Storage for Local {
         let file = OpenOptions::new().write(true).open(path).at(op, path)?;
         let found = file.metadata().at(op, path)?.len();
         if found < len {
-            return Err(StorageError::new(op, path, too_short(found, len)));
+            return Err(StorageError::new(op, path, super::too_short(found, len)));
         }
         if found > len {
             file.set_len(len).at("cut", path)?;
@@ -306,11 +306,4 @@ fn kind(of: FileType) -> EntryKind {
 /// Whether nothing stands at a path: no such name, or a file where a directory would have to be.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-fn too_short(found: u64, wanted: u64) -> io::Error {
-    io::Error::new(
-        ErrorKind::UnexpectedEof,
-        format!("it holds {found} bytes where {wanted} were promised"),
-    )
 }

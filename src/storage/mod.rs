@@ -2,7 +2,7 @@
 //!
 //! [`Storage`] is the smallest set of operations that the commit protocol needs. Three
 //! implementations share one conformance suite: [`Local`] (a real file system),
-//! `Memory` (a model of one that can lose everything `fsync` has not promised) and
+//! [`Memory`] (a model of one that can lose everything `fsync` has not promised) and
 //! `Faulty` (any other, failing at a chosen operation).
 //!
 //! What it leaves out: reading raw inputs, which is the sources' business.
@@ -20,7 +20,11 @@
 )]
 
 mod local;
+pub mod memory;
+mod model;
+mod pages;
 mod poison;
+mod survival;
 
 use std::fmt::Debug;
 use std::io;
@@ -29,6 +33,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 pub use local::Local;
+pub use memory::Memory;
 
 /// What every operation of [`Storage`] returns.
 pub type Result<T, E = StorageError> = std::result::Result<T, E>;
@@ -291,3 +296,9 @@ pub enum Lock {
 
 /// A lock that is held; dropping it gives it back.
 pub trait LockGuard: Send + Sync + Debug {}
+
+/// The answer to a file that is shorter than it was promised to be.
+fn too_short(found: u64, promised: u64) -> io::Error {
+    let text = format!("it holds {found} bytes where {promised} were promised");
+    io::Error::new(io::ErrorKind::UnexpectedEof, text)
+}
