@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod books;
+pub mod fingerprint;
 pub mod inputs;
 pub mod schema;
 #[cfg(feature = "run")]
