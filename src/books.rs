@@ -5,18 +5,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of rows at one stage.
+/// Counts of rows at one stage. Written with its keys sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StageBooks {
+    /// Rows that the stage made beyond those that came in.
+    pub created: u64,
+    /// Rows left out.
+    pub dropped: u64,
     /// Rows that came in.
     #[serde(rename = "in")]
     pub entered: u64,
-    /// Rows that the stage made beyond those that came in.
-    pub created: u64,
     /// Rows that went on.
     pub out: u64,
-    /// Rows left out.
-    pub dropped: u64,
     /// Rows that failed and were kept as rejects.
     pub rejected: u64,
 }
