@@ -1,9 +1,9 @@
 //! The one door to the disk for everything Rowmill writes.
 //!
 //! [`Storage`] is the smallest set of operations that the commit protocol needs. Three
-//! implementations share one conformance suite: [`Local`] (a real file system),
+//! implementations share one [`conformance`] suite: [`Local`] (a real file system),
 //! [`Memory`] (a model of one that can lose everything `fsync` has not promised) and
-//! `Faulty` (any other, failing at a chosen operation).
+//! [`Faulty`] (any other, failing at a chosen operation).
 //!
 //! What it leaves out: reading raw inputs, which is the sources' business.
 //!
@@ -19,6 +19,8 @@
     reason = "every operation here fails for one reason, that the system refused it"
 )]
 
+pub mod conformance;
+pub mod faulty;
 mod local;
 pub mod memory;
 mod model;
@@ -32,6 +34,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+pub use faulty::Faulty;
 pub use local::Local;
 pub use memory::Memory;
 
