@@ -4,6 +4,8 @@
 pub mod batch;
 pub mod books;
 pub mod fingerprint;
+#[cfg(feature = "run")]
+pub mod graph;
 pub mod inputs;
 pub mod schema;
 #[cfg(feature = "run")]
