@@ -1,4 +1,5 @@
 //! What the storages promise, and what the model of a disk may lose.
+#![expect(clippy::unwrap_used, reason = "what helpers of tests meet is a failure of the test")]
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -232,7 +233,7 @@ fn a_removal_that_is_lost_brings_the_file_back() {
 #[test]
 fn what_nobody_can_reach_is_not_pending() {
     let memory = Memory::default();
-    let mut file = put(&memory, "/a", &[1; 100_000]);
+    let mut file = put(&memory, "/a", &vec![1; 100_000]);
     memory.remove_file(Path::new("/a")).unwrap();
     memory.sync_dir(root()).unwrap();
     file.append(b"1").unwrap();

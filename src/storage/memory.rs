@@ -6,7 +6,8 @@
 //! which to try), and run it again.
 //!
 //! It leaves out I/O errors and full disks, which are [`Faulty`](super::faulty::Faulty)'s, and
-//! time: nothing becomes durable because one has waited.
+//! time: nothing becomes durable because one has waited. How it answers as a [`Storage`] is in
+//! `memory_storage`.
 //!
 //! Invariants:
 //! 1. As adversarial as POSIX allows: what was not synced survives or not, each page, each size
@@ -19,19 +20,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-
 use super::model::{DirNode, Disk, Id, Node};
-use super::pages::FileNode;
-use super::poison::Poison;
-use super::{
-    AppendFile, Entry, EntryKind, Lock, LockGuard, Overlap, ReadFile, Result, Storage,
-    StorageError, SyncFile,
-};
+use super::{Overlap, Result, Storage, StorageError};
 
 pub use super::model::Pending;
 pub use super::pages::Lost;
@@ -41,16 +35,18 @@ pub use super::survival::{Survival, survivals};
 #[derive(Clone)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
-    overlap: Overlap,
+    pub(super) overlap: Overlap,
 }
 
+/// What all handles of one file system share.
 #[derive(Debug)]
-struct State {
-    disk: Disk,
+pub(super) struct State {
+    pub(super) disk: Disk,
     operations: u64,
     cut_at: Option<u64>,
     is_cut: bool,
-    locks: BTreeMap<Id, String>,
+    /// Files that are locked, and what their holders wrote.
+    pub(super) locks: BTreeMap<Id, String>,
 }
 
 impl Memory {
@@ -74,7 +70,7 @@ impl Memory {
         Self { state: Arc::new(Mutex::new(state)), overlap }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,7 +207,7 @@ impl Memory {
     }
 
     /// Carries out an operation that changes something.
-    fn change<T>(
+    pub(super) fn change<T>(
         &self,
         op: &'static str,
         path: &Path,
@@ -229,7 +225,7 @@ impl Memory {
     }
 
     /// Carries out an operation that changes nothing.
-    fn look<T>(
+    pub(super) fn look<T>(
         &self,
         op: &'static str,
         path: &Path,
@@ -237,11 +233,6 @@ impl Memory {
     ) -> Result<T> {
         let state = self.state();
         state.power().and_then(|()| act(&state.disk)).map_err(|e| StorageError::new(op, path, e))
-    }
-
-    fn appender(&self, id: Id, path: &Path, len: usize) -> Box<dyn AppendFile> {
-        let (memory, path) = (self.clone(), path.to_path_buf());
-        Box::new(Handle { memory, id, path, len, poison: Poison::default() })
     }
 }
 
@@ -260,246 +251,6 @@ impl Default for Memory {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").field("overlap", &self.overlap).finish_non_exhaustive()
-    }
-}
-
-impl Storage for Memory {
-    fn create_dir(&self, path: &Path) -> Result<()> {
-        self.change("create the directory", path, |state| {
-            let disk = &mut state.disk;
-            if disk.find(path, true).is_ok_and(|id| disk.dir(id).is_ok()) {
-                return Ok(());
-            }
-            disk.make("create", path, Node::Dir(DirNode::default())).map(drop)
-        })
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.change("sync the directory", path, |state| {
-            let id = state.disk.find(path, true)?;
-            state.disk.sync_dir(id)
-        })
-    }
-
-    fn create(&self, path: &Path) -> Result<Box<dyn AppendFile>> {
-        let id = self.change("create", path, |state| {
-            state.disk.make("create", path, Node::File(FileNode::default()))
-        })?;
-        Ok(self.appender(id, path, 0))
-    }
-
-    fn open_append(&self, path: &Path, len: u64) -> Result<Box<dyn AppendFile>> {
-        let (id, len) = self.change("open for appending", path, |state| {
-            let id = state.disk.find(path, true)?;
-            let file = state.disk.file_mut(id)?;
-            let found = file.live().len();
-            match usize::try_from(len) {
-                Ok(len) if len <= found => {
-                    file.cut(len);
-                    Ok((id, len))
-                }
-                _ => Err(super::too_short(found as u64, len)),
-            }
-        })?;
-        Ok(self.appender(id, path, len))
-    }
-
-    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>> {
-        let (id, len) = self.look("open", path, |disk| {
-            let id = disk.find(path, true)?;
-            Ok((id, disk.file(id)?.live().len() as u64))
-        })?;
-        Ok(Box::new(Reader { memory: self.clone(), id, path: path.to_path_buf(), len }))
-    }
-
-    fn map(&self, path: &Path) -> Result<Bytes> {
-        self.look("map", path, |disk| {
-            let file = disk.file(disk.find(path, true)?)?;
-            Ok(Bytes::copy_from_slice(file.live()))
-        })
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.change("rename", from, |state| state.disk.rename(from, to))
-    }
-
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.change("remove", path, |state| state.disk.remove(path, false))
-    }
-
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.change("remove the directory", path, |state| state.disk.remove(path, true))
-    }
-
-    fn symlink(&self, target: &str, link: &Path) -> Result<()> {
-        self.change("make the link", link, |state| {
-            state.disk.make("link", link, Node::Link(target.to_owned())).map(drop)
-        })
-    }
-
-    fn read_link(&self, link: &Path) -> Result<Option<String>> {
-        self.look("read the link", link, |disk| {
-            Ok(match absent(disk.find(link, false).and_then(|id| disk.node(id)))? {
-                Some(Node::Link(target)) => Some(target.clone()),
-                _ => None,
-            })
-        })
-    }
-
-    fn list(&self, dir: &Path) -> Result<Option<Vec<Entry>>> {
-        self.look("list", dir, |disk| {
-            let found = match disk.find(dir, true) {
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-                found => disk.dir(found?)?,
-            };
-            let entries = found.live.iter().map(|(name, &id)| Ok(entry(name, disk.node(id)?)));
-            entries.collect::<io::Result<_>>().map(Some)
-        })
-    }
-
-    fn stat(&self, path: &Path) -> Result<Option<Entry>> {
-        self.look("look at", path, |disk| {
-            let node = absent(disk.find(path, false).and_then(|id| disk.node(id)))?;
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok(node.map(|node| entry(&name, node)))
-        })
-    }
-
-    fn lock(&self, path: &Path, owner: &str) -> Result<Lock> {
-        let taken = self.change("lock", path, |state| {
-            let id = match absent(state.disk.find(path, true))? {
-                Some(id) => id,
-                None => state.disk.make("create", path, Node::File(FileNode::default()))?,
-            };
-            if let Some(holder) = state.locks.get(&id) {
-                return Ok(Err(holder.clone()));
-            }
-            // Nobody syncs the text, and nobody reads it who has not seen the lock held.
-            state.disk.file_mut(id)?.show(owner.as_bytes());
-            state.locks.insert(id, owner.to_owned());
-            Ok(Ok(id))
-        })?;
-        Ok(match taken {
-            Ok(id) => Lock::Held(Box::new(Guard { memory: self.clone(), id })),
-            Err(holder) => Lock::Busy(holder),
-        })
-    }
-
-    fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
-        self.look("ask for the free space of", path, |_| Ok(None))
-    }
-
-    fn overlap(&self) -> Overlap {
-        self.overlap
-    }
-}
-
-/// A handle that appends and syncs, or one that only syncs as far as `len`.
-#[derive(Debug, Clone)]
-struct Handle {
-    memory: Memory,
-    id: Id,
-    path: PathBuf,
-    len: usize,
-    poison: Poison,
-}
-
-impl Handle {
-    fn sync(&self) -> Result<()> {
-        self.poison.check("sync", &self.path)?;
-        self.poison.watch(self.memory.change("sync", &self.path, |state| {
-            state.disk.file_mut(self.id)?.sync(self.len);
-            Ok(())
-        }))
-    }
-}
-
-impl AppendFile for Handle {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let Self { memory, id, path, len, poison } = self;
-        poison.check("append to", path)?;
-        poison.watch(memory.change("append to", path, |state| {
-            let file = state.disk.file_mut(*id)?;
-            if file.live().len() != *len {
-                return Err(io::Error::other("somebody else has changed the file's size"));
-            }
-            file.append(bytes);
-            *len += bytes.len();
-            Ok(())
-        }))
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        Handle::sync(self)
-    }
-
-    fn syncer(&self) -> Box<dyn SyncFile> {
-        Box::new(self.clone())
-    }
-
-    fn len(&self) -> u64 {
-        self.len as u64
-    }
-}
-
-impl SyncFile for Handle {
-    fn sync(&mut self) -> Result<()> {
-        Handle::sync(self)
-    }
-}
-
-#[derive(Debug)]
-struct Reader {
-    memory: Memory,
-    id: Id,
-    path: PathBuf,
-    len: u64,
-}
-
-impl ReadFile for Reader {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.memory.look("read", &self.path, |disk| {
-            let live = disk.file(self.id)?.live();
-            let from = usize::try_from(offset).unwrap_or(usize::MAX);
-            let bytes = from.checked_add(buf.len()).and_then(|to| live.get(from..to));
-            buf.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
-            Ok(())
-        })
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-}
-
-#[derive(Debug)]
-struct Guard {
-    memory: Memory,
-    id: Id,
-}
-
-impl LockGuard for Guard {}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.memory.state().locks.remove(&self.id);
-    }
-}
-
-fn entry(name: &str, node: &Node) -> Entry {
-    let (kind, len) = match node {
-        Node::File(file) => (EntryKind::File, file.live().len() as u64),
-        Node::Dir(_) => (EntryKind::Dir, 0),
-        Node::Link(_) => (EntryKind::Other, 0),
-    };
-    Entry { name: name.to_owned(), kind, len }
-}
-
-/// `None` where nothing stands at a path.
-fn absent<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        found => found.map(Some),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod conformance;
 pub mod faulty;
 mod local;
 pub mod memory;
+mod memory_storage;
 mod model;
 mod pages;
 mod poison;
