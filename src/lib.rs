@@ -6,6 +6,7 @@ pub mod books;
 pub mod fingerprint;
 #[cfg(feature = "run")]
 pub mod graph;
+pub mod dataset;
 pub mod inputs;
 pub mod schema;
 #[cfg(feature = "run")]

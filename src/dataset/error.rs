@@ -1,0 +1,157 @@
+//! What can go wrong with a dataset as a whole.
+
+use std::path::PathBuf;
+
+use crate::books::Unbalanced;
+use crate::storage::StorageError;
+
+/// What every operation on a dataset returns.
+pub type Result<T, E = DatasetError> = std::result::Result<T, E>;
+
+/// An operation on a dataset failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// The disk failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A text cannot name a folder.
+    #[error("`{name}` cannot be the name of a dataset's folder")]
+    Name {
+        /// The text.
+        name: String,
+    },
+    /// Another process writes this dataset.
+    #[error("`{}` is being written by another run ({holder})", path.display())]
+    Busy {
+        /// The dataset's folder.
+        path: PathBuf,
+        /// What the other run says of itself.
+        holder: String,
+    },
+    /// Something else stands where the link `current` belongs.
+    #[error("`{}` is not a symbolic link", path.display())]
+    NotALink {
+        /// Where it stands.
+        path: PathBuf,
+    },
+    /// There is no complete dataset.
+    #[error("`{}` holds no complete dataset: {message}", path.display())]
+    NoDataset {
+        /// Where one was looked for.
+        path: PathBuf,
+        /// What is missing.
+        message: String,
+    },
+    /// A file is not what its name or the files that cover it promise.
+    #[error("`{}`: {message}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// A file was written by a later version.
+    #[error("`{}` has version {found}, this program knows {known}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// A planned partition has no record yet.
+    #[error("partition {index} of {n_partitions} (slot {slot}) has no record: it was not finished")]
+    Unfinished {
+        /// Its position in the dataset, from 0.
+        index: usize,
+        /// How many are planned.
+        n_partitions: usize,
+        /// Its slot.
+        slot: String,
+    },
+    /// The digests handed in at the end of a partition are not those of its inputs.
+    #[error("slot {slot}: the digest of `{path}` does not belong to this partition")]
+    Digests {
+        /// The partition's slot.
+        slot: String,
+        /// The path.
+        path: String,
+    },
+    /// Rows were lost or invented.
+    #[error("{place}: the books do not close")]
+    Unbalanced {
+        /// A partition's slot, or the dataset.
+        place: String,
+        /// Which stage.
+        #[source]
+        source: Unbalanced,
+    },
+    /// Counts that must agree do not.
+    #[error("{place}: {message}")]
+    Counts {
+        /// A partition's slot, a shard, or the dataset.
+        place: String,
+        /// The counts.
+        message: String,
+    },
+    /// No row came out.
+    #[error("the dataset has no rows")]
+    Empty,
+    /// Two rows have the same key.
+    #[error("two rows have the key {key}: {first} and {second}")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+        /// The earlier row, and where it came from.
+        first: String,
+        /// The later one.
+        second: String,
+    },
+    /// A row that the dataset does not have was asked for.
+    #[error("row {row} of a dataset of {n_rows} rows")]
+    NoRow {
+        /// The row asked for.
+        row: u64,
+        /// How many there are.
+        n_rows: u64,
+    },
+}
+
+impl DatasetError {
+    /// Says what to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Storage(error) => error.hint(),
+            Self::Name { .. } => Some("use letters, digits, `-`, `_` and `.`, not at the start"),
+            Self::Busy { .. } => {
+                Some("wait until it ends or stop it; a run that was killed holds no lock")
+            }
+            Self::NotALink { .. } => Some("move it away and run again"),
+            Self::NoDataset { .. } => {
+                Some("run the pipeline until it ends with exit code 0, or check the path")
+            }
+            Self::Damaged { .. } => {
+                Some("it was changed after it was written; delete it and run again")
+            }
+            Self::Version { .. } => {
+                Some("use the version of rowmill that wrote it, or a later one")
+            }
+            Self::Unfinished { .. } => Some("run the same command again; it continues"),
+            Self::Empty => Some("check the sources and filters, or set `allow_empty = true`"),
+            Self::DuplicateKey { .. } => {
+                Some("choose a key that is unique, or leave one of the rows out")
+            }
+            Self::Digests { .. }
+            | Self::Unbalanced { .. }
+            | Self::Counts { .. }
+            | Self::NoRow { .. } => None,
+        }
+    }
+
+    /// A file that is not what it must be.
+    pub(super) fn damaged(path: impl Into<PathBuf>, message: impl ToString) -> Self {
+        Self::Damaged { path: path.into(), message: message.to_string() }
+    }
+}

@@ -1,0 +1,177 @@
+//! `work/plan.json`: the facts that were fixed when a build was planned.
+//!
+//! A fact (the learned schema of a stage, the cut points of a file) is kept with a text that tells
+//! what it was learned from: digests of inputs, as a rule. It holds as long as that is the same,
+//! and is learned again when it is not.
+//!
+//! Leaves out: learning them.
+//!
+//! Invariants:
+//! 1. The file is replaced as a whole: after a crash it is the old one or the new one.
+//! 2. A fact is given out only to who names what it was learned from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::{DatasetError, Result};
+use super::home::{Home, Workplace};
+use crate::storage::Storage;
+
+/// Version of the file.
+const VERSION: u32 = 1;
+
+/// Something learned from inputs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact<T> {
+    /// Tells what it was learned from: equal texts, equal facts.
+    pub learned_from: String,
+    /// What was learned.
+    pub value: T,
+}
+
+impl<T> Fact<T> {
+    /// The fact, if it was learned from just that.
+    pub fn holds(&self, learned_from: &str) -> Option<&T> {
+        (self.learned_from == learned_from).then_some(&self.value)
+    }
+}
+
+/// All planning facts of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    /// Where large files are cut, by path.
+    pub cuts: BTreeMap<String, Fact<Vec<u64>>>,
+    /// Types and learned output schemas, by stage.
+    pub schemas: BTreeMap<String, Fact<Value>>,
+    /// Records that are not adopted although their contents agree: their rejects are tried again.
+    pub set_aside: BTreeSet<String>,
+    version: u32,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        let (cuts, schemas, set_aside) = Default::default();
+        Self { cuts, schemas, set_aside, version: VERSION }
+    }
+}
+
+impl Facts {
+    /// Reads the facts of an earlier run; none where there was none.
+    ///
+    /// # Errors
+    /// A file that is not what we write, or of a later version.
+    pub fn read(storage: &dyn Storage, home: &Home) -> Result<Self> {
+        let path = home.facts();
+        let Some(bytes) = storage.read(&path)? else { return Ok(Self::default()) };
+        let damaged = |e: serde_json::Error| DatasetError::damaged(&path, e);
+        let version: Versioned = serde_json::from_slice(&bytes).map_err(damaged)?;
+        if version.version != VERSION {
+            return Err(DatasetError::Version { path, found: version.version, known: VERSION });
+        }
+        serde_json::from_slice(&bytes).map_err(damaged)
+    }
+
+    /// Replaces the facts on disk, if they are others.
+    ///
+    /// # Durability
+    /// On `Ok` they survive a power cut.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn write(&self, place: &Workplace) -> Result<()> {
+        let mut text = format!("{:#}", serde_json::json!(self));
+        text.push('\n');
+        let path = place.home().facts();
+        let storage = place.storage();
+        if storage.read(&path)?.as_deref() == Some(text.as_bytes()) {
+            // The run that wrote them may have been cut off before this.
+            return Ok(storage.sync_dir(&place.home().work())?);
+        }
+        Ok(storage.write_atomic(&path, text.as_bytes())?)
+    }
+
+    /// The output schema learned for a stage, if it was learned from just that.
+    #[must_use]
+    pub fn schema(&self, stage: &str, learned_from: &str) -> Option<&Value> {
+        self.schemas.get(stage)?.holds(learned_from)
+    }
+
+    /// The cut points of a file, if they were learned from just that.
+    #[must_use]
+    pub fn cuts(&self, path: &str, learned_from: &str) -> Option<&[u64]> {
+        self.cuts.get(path)?.holds(learned_from).map(Vec::as_slice)
+    }
+}
+
+/// The part of the file that every version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::storage::Overlap;
+    use crate::storage::memory::Memory;
+
+    fn place(memory: &Memory) -> Workplace {
+        let home = Home::new(Path::new("/out"), "d", "0123456789abcdef").unwrap();
+        Workplace::open(Arc::new(memory.clone()), home).unwrap()
+    }
+
+    #[test]
+    fn facts_are_given_to_who_names_what_they_were_learned_from() {
+        let memory = Memory::new(Overlap::Now);
+        let place = place(&memory);
+        let mut facts = Facts::read(&memory, place.home()).unwrap();
+        assert_eq!(facts, Facts::default());
+        let cuts = Fact { learned_from: "b3 1".to_owned(), value: vec![10, 20] };
+        facts.cuts.insert("big.jsonl".to_owned(), cuts);
+        let schema = Fact { learned_from: "b3 2".to_owned(), value: serde_json::json!({"x": 1}) };
+        facts.schemas.insert("rows".to_owned(), schema);
+        facts.set_aside.insert("a record".to_owned());
+        facts.write(&place).unwrap();
+        let read = Facts::read(&memory, place.home()).unwrap();
+        assert_eq!(read, facts);
+        assert_eq!(read.cuts("big.jsonl", "b3 1"), Some([10, 20].as_slice()));
+        assert_eq!(read.cuts("big.jsonl", "b3 2"), None);
+        assert_eq!(read.cuts("other", "b3 1"), None);
+        assert!(read.schema("rows", "b3 2").is_some());
+        assert!(read.schema("rows", "b3 1").is_none());
+        let before = memory.operations();
+        facts.write(&place).unwrap();
+        assert!(memory.operations() <= before + 1, "equal facts are not written again");
+    }
+
+    #[test]
+    fn facts_of_another_make_are_refused() {
+        let memory = Memory::new(Overlap::Now);
+        let place = place(&memory);
+        for (text, message) in [
+            (
+                "{\"version\": 2}",
+                "`/out/d/0123456789abcdef/work/plan.json` has version 2, this program knows 1",
+            ),
+            (
+                "{\"vers",
+                "`/out/d/0123456789abcdef/work/plan.json`: EOF while parsing a string at line 1 column 6",
+            ),
+            (
+                "{\"version\": 1}",
+                "`/out/d/0123456789abcdef/work/plan.json`: missing field `cuts` at line 1 column 14",
+            ),
+        ] {
+            memory.write_atomic(&place.home().facts(), text.as_bytes()).unwrap();
+            let error = Facts::read(&memory, place.home()).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! A dataset: partitions built one by one, and the manifest and sentinel that join them.
+//!
+//! In the order of a build: [`plan`] divides the inputs into partitions, [`home`] makes the folder
+//! and takes its lock, [`facts`] keeps what planning learned, [`record`] tells which partitions are
+//! finished.
+//!
+//! Leaves out: shards themselves (`shard`), reading inputs (`sources`), doing things in parallel.
+//!
+//! Invariants:
+//! 1. Nothing here depends on the order in which partitions are finished: a dataset's bytes are a
+//!    function of its plan and its records.
+//! 2. The sentinel is written by one function, after it has counted everything the sentinel covers.
+
+pub mod error;
+pub mod facts;
+pub mod home;
+pub mod plan;
+mod publish;
+pub mod record;
+pub mod sentinel;
+
+pub use error::{DatasetError, Result};
+pub use home::{Home, Workplace};
