@@ -7,6 +7,7 @@ pub mod fingerprint;
 #[cfg(feature = "run")]
 pub mod graph;
 pub mod dataset;
+pub mod fingerprint;
 pub mod inputs;
 pub mod schema;
 #[cfg(feature = "run")]

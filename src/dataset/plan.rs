@@ -384,11 +384,10 @@ mod tests {
         #[test]
         fn an_insertion_moves_boundaries_only_up_to_the_next_hashed_one(
             inputs in any_inputs(),
-            path in "[a-c]{1,6}",
+            path in "[a-c]{1,6}x",
             size in 0_u64..300,
         ) {
             let at = inputs.partition_point(|i| i.path < path);
-            prop_assume!(inputs.get(at).is_none_or(|i| i.path != path));
             let mut grown = inputs.clone();
             grown.insert(at, input(&path, size));
             // The partitions that end before the insertion, and those that begin after the next
