@@ -3,11 +3,10 @@
 
 pub mod batch;
 pub mod books;
+pub mod dataset;
 pub mod fingerprint;
 #[cfg(feature = "run")]
 pub mod graph;
-pub mod dataset;
-pub mod fingerprint;
 pub mod inputs;
 pub mod schema;
 #[cfg(feature = "run")]
