@@ -3,6 +3,8 @@
 
 pub mod batch;
 pub mod books;
+#[cfg(feature = "run")]
+pub mod config;
 pub mod dataset;
 pub mod fingerprint;
 #[cfg(feature = "run")]

@@ -1,0 +1,208 @@
+//! The JSON Schema of definitions, by which editors complete and check them.
+//!
+//! Invariant: it names exactly the keys that reading takes.
+
+use serde_json::{Map, Value, json};
+
+use super::settings::SettingsSchema;
+use super::{BUILT_IN, DEFINITION_VERSION, Registry};
+use crate::schema::FieldSpec;
+
+/// The JSON Schema of a definition, with the settings of every source and transform.
+#[must_use]
+pub fn json_schema() -> Value {
+    of(BUILT_IN)
+}
+
+/// The JSON Schema of definitions that name what is in `registry`.
+pub(super) fn of(registry: Registry) -> Value {
+    let mut definitions = Map::new();
+    let text_or_list = json!({"anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+    ]});
+    let mut path = text_or_list.clone();
+    describe(&mut path, "Path or glob of the inputs, or a list of them, relative to `root`.");
+    let source_keys = json!({
+        "path": path,
+        "root": {
+            "type": "string",
+            "description": "Where the inputs are, relative to the definition's folder, which is the default. Not part of the dataset's identity.",
+        },
+        "allow_empty": flag("Whether it may match no input."),
+    });
+    let mut inputs = text_or_list;
+    describe(&mut inputs, "The source or transform that it reads; the table before it by default.");
+    let transform_keys = json!({ "inputs": inputs });
+
+    let sources: Vec<Value> = registry
+        .sources
+        .iter()
+        .map(|t| {
+            let settings = SettingsSchema::new(t.settings);
+            stage(t.name, t.about, &settings, &source_keys, &["path"], &mut definitions)
+        })
+        .collect();
+    let transforms: Vec<Value> = registry
+        .transforms
+        .iter()
+        .map(|t| {
+            let settings = SettingsSchema::new(t.settings);
+            stage(t.name, t.about, &settings, &transform_keys, &[], &mut definitions)
+        })
+        .collect();
+    let fields = SettingsSchema::new(<FieldSpec as schemars::JsonSchema>::json_schema);
+    definitions.extend(fields.definitions().clone());
+
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Rowmill pipeline definition",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["version", "name", "sources"],
+        "properties": {
+            "version": {"const": DEFINITION_VERSION, "description": "Version of the definition language."},
+            "name": {
+                "type": "string",
+                "pattern": NAME,
+                "description": "Name of the dataset, and of its folder.",
+            },
+            "description": {"type": "string", "description": "One line for people."},
+            "env": {
+                "type": "array",
+                "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+                "description": "Environment variables that strings of the definition may name as ${NAME}.",
+            },
+            "sources": tables("Where rows come from.", &sources, 1),
+            "transforms": tables("What is done to rows.", &transforms, 0),
+            "dataset": dataset(fields.object()),
+            "run": run(),
+        },
+        "$defs": definitions,
+    })
+}
+
+const NAME: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
+
+fn tables(about: &str, kinds: &[Value], at_least: usize) -> Value {
+    json!({
+        "type": "object",
+        "description": about,
+        "minProperties": at_least,
+        "propertyNames": {"pattern": NAME},
+        "additionalProperties": {"oneOf": kinds},
+    })
+}
+
+/// One kind of source or transform: the keys of all of its like, and its own settings.
+fn stage(
+    name: &str,
+    about: &str,
+    settings: &SettingsSchema,
+    keys: &Value,
+    required: &[&str],
+    definitions: &mut Map<String, Value>,
+) -> Value {
+    definitions.extend(settings.definitions().clone());
+    let mut schema = settings.object().clone();
+    let own: Vec<Value> =
+        schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let required: Vec<Value> =
+        ["type"].iter().chain(required).map(|key| json!(key)).chain(own).collect();
+    let mut properties = json!({"type": {"const": name, "description": about}});
+    for more in [Some(keys), schema.get("properties")] {
+        if let (Some(all), Some(more)) =
+            (properties.as_object_mut(), more.and_then(Value::as_object))
+        {
+            all.extend(more.clone());
+        }
+    }
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("$schema");
+        object.insert("title".into(), name.into());
+        object.insert("description".into(), about.into());
+        object.insert("type".into(), "object".into());
+        object.insert("properties".into(), properties);
+        object.insert("required".into(), required.into());
+        object.entry("additionalProperties").or_insert(false.into());
+    }
+    schema
+}
+
+fn dataset(field: &Value) -> Value {
+    let mut field = field.clone();
+    if let Some(object) = field.as_object_mut() {
+        object.remove("$schema");
+    }
+    json!({
+        "type": "object",
+        "description": "How rows are stored.",
+        "additionalProperties": false,
+        "properties": {
+            "input": {"type": "string", "description": "The source or transform whose rows are stored; the last table before by default."},
+            "partition_bytes": size("How inputs are grouped or cut into partitions.", "1GiB"),
+            "shard_bytes": size("A shard ends at the first row at which its rows have added this many bytes.", "256MiB"),
+            "shard_rows": count("A shard ends after this many rows.", Some(1_000_000)),
+            "max_row_bytes": size("A row with more bytes is refused.", "64MiB"),
+            "intern_values": count("A shard ends when an interned field has this many distinct values.", Some(1_000_000)),
+            "limit_rows": count("The dataset ends after this many rows; it does not become the current one.", None),
+            "allow_empty": flag("Whether the dataset may have no rows."),
+            "fields": {
+                "type": "object",
+                "description": "What is said of single fields; the rest is inferred from their columns.",
+                "additionalProperties": field,
+            },
+        },
+    })
+}
+
+fn run() -> Value {
+    json!({
+        "type": "object",
+        "description": "How, where and how fast; never what. Not part of the dataset's identity.",
+        "additionalProperties": false,
+        "properties": {
+            "out": {"type": "string", "minLength": 1, "default": "data", "description": "The folder of all datasets, relative to the definition's folder."},
+            "jobs": count("Partitions at work at once, and threads that transform; as many as there are cores by default.", None),
+            "memory": size("Bytes of memory that the run may take.", "1GiB"),
+            "commit_bytes": size("Rows are committed when they have added this many bytes.", "64MiB"),
+            "commit_interval": {
+                "type": "string",
+                "pattern": "^[0-9]+ *(ms|s|min|h)$",
+                "default": "5s",
+                "description": "Rows are committed when this much time has passed.",
+            },
+            "batch_rows": count("Most rows in a batch.", Some(65_536)),
+            "batch_bytes": size("About the most bytes in a batch.", "4MiB"),
+        },
+    })
+}
+
+fn size(about: &str, default: &str) -> Value {
+    json!({
+        "anyOf": [
+            {"type": "integer", "minimum": 1},
+            {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)? *[A-Za-z]*$"},
+        ],
+        "default": default,
+        "description": about,
+    })
+}
+
+fn count(about: &str, default: Option<u64>) -> Value {
+    let mut count = json!({"type": "integer", "minimum": 1, "description": about});
+    if let (Some(object), Some(default)) = (count.as_object_mut(), default) {
+        object.insert("default".into(), default.into());
+    }
+    count
+}
+
+fn flag(about: &str) -> Value {
+    json!({"type": "boolean", "default": false, "description": about})
+}
+
+fn describe(schema: &mut Value, about: &str) {
+    if let Some(object) = schema.as_object_mut() {
+        object.insert("description".into(), about.into());
+    }
+}

@@ -1,0 +1,285 @@
+//! Pipeline definitions: TOML files, read into typed structs with errors that point at lines.
+//!
+//! In reading order: [`Definition`] is what a file says; [`DataConfig`] is the part that decides
+//! bytes and [`RunConfig`] the part that does not; [`Identity`] is what the cache key hashes.
+//!
+//! Leaves out: listing inputs and looking at data. A definition is read without opening any other
+//! file.
+//!
+//! Invariants:
+//! 1. [`Identity`] is made of [`DataConfig`] alone, so nothing else can reach the cache key.
+//! 2. What a [`DataConfig`] holds has its defaults filled in: writing a default down, or writing a
+//!    value in another way, changes nothing.
+//! 3. No text makes reading panic; what is wrong is shown with its line and what to do about it.
+
+mod error;
+mod identity;
+mod json_schema;
+mod overrides;
+mod parse;
+mod read;
+mod settings;
+mod stages;
+mod substitute;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub use error::{ConfigError, ConfigErrors};
+pub use identity::Identity;
+pub use json_schema::json_schema;
+pub use overrides::Override;
+
+use crate::schema::FieldSpec;
+use crate::sources::{SettingsError, Source, SourceSpec, SourceType};
+use crate::transforms::{Transform, TransformType};
+
+/// The only version of definitions so far.
+pub const DEFINITION_VERSION: i64 = 1;
+/// Largest file that is taken for a definition.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// A pipeline definition, checked.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// The file, as it was named.
+    pub path: PathBuf,
+    /// The folder of the file, which every other path is relative to.
+    pub folder: PathBuf,
+    /// Name of the dataset, and of its folder.
+    pub name: String,
+    /// One line for people.
+    pub description: Option<String>,
+    /// What decides bytes.
+    pub data: DataConfig,
+    /// What does not.
+    pub run: RunConfig,
+    /// Where the source's inputs are.
+    pub root: PathBuf,
+    /// What may turn out to be empty.
+    pub allow_empty: AllowEmpty,
+    /// Whether a finished run becomes the `current` dataset: not if it was limited to some rows, or
+    /// overrides touched what decides bytes.
+    pub becomes_current: bool,
+    /// What is odd but not wrong.
+    pub warnings: Vec<ConfigError>,
+}
+
+/// The part of a definition that decides bytes.
+#[derive(Debug, Clone)]
+pub struct DataConfig {
+    /// Where rows come from.
+    pub source: SourceConfig,
+    /// What is done to them, in order.
+    pub transforms: Vec<TransformConfig>,
+    /// How they are stored.
+    pub dataset: DatasetConfig,
+}
+
+/// `[sources.NAME]`
+#[derive(Debug, Clone)]
+pub struct SourceConfig {
+    /// Its name.
+    pub name: String,
+    /// What `type` names.
+    pub kind: &'static SourceType,
+    /// Paths and globs, relative to the root.
+    pub paths: Vec<String>,
+    /// Its own settings, a JSON object with defaults filled in.
+    pub settings: Value,
+}
+
+/// `[transforms.NAME]`
+#[derive(Debug, Clone)]
+pub struct TransformConfig {
+    /// Its name.
+    pub name: String,
+    /// What `type` names.
+    pub kind: &'static TransformType,
+    /// Its own settings, a JSON object with defaults filled in.
+    pub settings: Value,
+}
+
+/// `[dataset]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetConfig {
+    /// How inputs are grouped or cut into partitions.
+    pub partition_bytes: u64,
+    /// A shard ends at the first row at which its rows have added this many bytes.
+    pub shard_bytes: u64,
+    /// A shard ends after this many rows.
+    pub shard_rows: u64,
+    /// A row with more bytes is refused.
+    pub max_row_bytes: u64,
+    /// A shard ends when an interned field has this many distinct values.
+    pub intern_values: u64,
+    /// The dataset ends after this many rows.
+    pub limit_rows: Option<u64>,
+    /// What is said of single fields.
+    pub fields: BTreeMap<String, FieldSpec>,
+}
+
+impl Default for DatasetConfig {
+    fn default() -> Self {
+        Self {
+            partition_bytes: 1 << 30,
+            shard_bytes: 256 << 20,
+            shard_rows: 1_000_000,
+            max_row_bytes: 64 << 20,
+            intern_values: 1_000_000,
+            limit_rows: None,
+            fields: BTreeMap::new(),
+        }
+    }
+}
+
+/// `[run]`: how, where and how fast; never what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunConfig {
+    /// The folder of all datasets.
+    pub out: PathBuf,
+    /// Partitions at work at once, and threads that transform; `None` for as many as there are cores.
+    pub jobs: Option<usize>,
+    /// Bytes of memory that the run may take.
+    pub memory: u64,
+    /// Rows are committed when they have added this many bytes,
+    pub commit_bytes: u64,
+    /// or when this much time has passed.
+    pub commit_interval: Duration,
+    /// Most rows in a batch.
+    pub batch_rows: usize,
+    /// About the most bytes in a batch.
+    pub batch_bytes: usize,
+}
+
+impl RunConfig {
+    /// The run of a definition in `folder` that says nothing of it.
+    #[must_use]
+    pub fn in_folder(folder: &Path) -> Self {
+        Self {
+            out: folder.join("data"),
+            jobs: None,
+            memory: 1 << 30,
+            commit_bytes: 64 << 20,
+            commit_interval: Duration::from_secs(5),
+            batch_rows: 65_536,
+            batch_bytes: 4 << 20,
+        }
+    }
+}
+
+/// What may turn out to be empty without being an error. It decides whether there is a dataset,
+/// never what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AllowEmpty {
+    /// The source may match no input.
+    pub source: bool,
+    /// The dataset may have no rows.
+    pub dataset: bool,
+}
+
+/// The sources and transforms that a definition can name.
+#[derive(Debug, Clone, Copy)]
+pub struct Registry {
+    /// The sources.
+    pub sources: &'static [SourceType],
+    /// The transforms.
+    pub transforms: &'static [TransformType],
+}
+
+impl Definition {
+    /// Reads and checks the definition at `path`, with `overrides` laid over it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, as far as it can be told at once.
+    pub fn load(path: &Path, overrides: &[Override]) -> Result<Self, ConfigErrors> {
+        let text = read_file(path)?;
+        let lookup = |name: &str| std::env::var_os(name);
+        parse::definition(path, &text, overrides, BUILT_IN, &lookup)
+    }
+
+    /// What the cache key of this definition hashes.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity::of(&self.data)
+    }
+
+    /// Makes the source.
+    ///
+    /// # Errors
+    /// Its settings are refused; a definition that was loaded has settings that are not.
+    pub fn make_source(&self) -> Result<Box<dyn Source>, SettingsError> {
+        let source = &self.data.source;
+        (source.kind.make)(&SourceSpec {
+            name: source.name.clone(),
+            paths: source.paths.clone(),
+            root: self.root.clone(),
+            settings: source.settings.clone(),
+        })
+    }
+
+    /// Makes the transforms, in order.
+    ///
+    /// # Errors
+    /// As [`Definition::make_source`].
+    pub fn make_transforms(&self) -> Result<Vec<Box<dyn Transform>>, SettingsError> {
+        self.data.transforms.iter().map(|t| (t.kind.make)(&t.settings)).collect()
+    }
+
+    /// Names of the stages whose books are kept, in the order in which rows pass them.
+    #[must_use]
+    pub fn stage_names(&self) -> Vec<String> {
+        let transforms = self.data.transforms.iter().map(|t| t.name.clone());
+        std::iter::once(self.data.source.name.clone()).chain(transforms).collect()
+    }
+}
+
+/// What this build of Rowmill brings along.
+const BUILT_IN: Registry = Registry { sources: &[], transforms: &[] };
+
+#[expect(
+    clippy::disallowed_types,
+    reason = "definitions are small files of the user's, neither inputs nor output"
+)]
+fn read_file(path: &Path) -> Result<String, ConfigError> {
+    let refused = |e: std::io::Error| {
+        let (what, hint) = match e.kind() {
+            std::io::ErrorKind::NotFound => ("there is no such file", "check the path"),
+            std::io::ErrorKind::PermissionDenied => {
+                ("it may not be read", "check who may read the file")
+            }
+            std::io::ErrorKind::IsADirectory => {
+                ("it is a folder", "name the definition in it, a .toml file")
+            }
+            _ => {
+                return ConfigError::of_file(
+                    path,
+                    format!("cannot read the definition: {e}"),
+                    "check the path",
+                );
+            }
+        };
+        ConfigError::of_file(path, format!("cannot read the definition: {what}"), hint)
+    };
+    let file = std::fs::File::open(path).map_err(refused)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("the definition is larger than {} MiB", MAX_FILE_BYTES >> 20);
+        return Err(ConfigError::of_file(path, message, "name a definition, not a data file"));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let valid = e.utf8_error().valid_up_to();
+        let line = e.as_bytes().iter().take(valid).filter(|b| **b == b'\n').count() + 1;
+        let message = format!("the definition is not UTF-8: line {line} holds other bytes");
+        ConfigError::of_file(path, message, "save the file as UTF-8")
+    })
+}
+
+#[cfg(test)]
+mod tests;

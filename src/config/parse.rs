@@ -1,0 +1,243 @@
+//! From the text of a definition to the checked struct.
+//!
+//! Invariant: steps run in this order, and each sees what the one before made: parse, override,
+//! substitute, read. A step that fails ends the reading, so that no problem follows from another.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::error::{At, ConfigErrors, Problem, Text};
+use super::read::{Reader, check_name, wrong_type};
+use super::settings::SettingsSchema;
+use super::stages::{self, Chain};
+use super::substitute::{Lookup, Substitution, is_variable};
+use super::tree::{self, Table, Tree};
+use super::{
+    AllowEmpty, DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry,
+    RunConfig,
+};
+use crate::schema::FieldSpec;
+
+/// Codes of interned values and row numbers in the key index have 31 bits.
+const MAX_PER_SHARD: u64 = i32::MAX as u64;
+/// Most lanes and batch rows that make sense on any machine.
+const MAX_JOBS: u64 = 4096;
+const MAX_BATCH_ROWS: u64 = 1 << 24;
+const MAX_BATCH_BYTES: u64 = 1 << 40;
+/// Positions of rows are signed.
+const MAX_ROWS: u64 = i64::MAX as u64;
+
+/// Reads the definition `text`, which was found at `path`.
+pub(crate) fn definition(
+    path: &Path,
+    text: &str,
+    overrides: &[Override],
+    registry: Registry,
+    lookup: Lookup<'_>,
+) -> Result<Definition, ConfigErrors> {
+    let sets: Vec<String> = overrides.iter().map(|o| o.given().to_owned()).collect();
+    let shown = Text { path, content: text, sets: &sets };
+    let check = |problems: Vec<Problem>| ConfigErrors::check(shown.locate_all(problems));
+
+    let mut root = match tree::parse(text) {
+        Ok(table) => table,
+        Err(problems) => {
+            check(problems)?;
+            Table::default()
+        }
+    };
+    let applied = overrides.iter().enumerate().map(|(i, o)| o.apply(i, &mut root));
+    check(applied.filter_map(Result::err).collect())?;
+
+    let mut problems = Vec::new();
+    version(&root, &mut problems);
+    let env = env(&root, &mut problems);
+    check(problems)?;
+    let mut substitution = Substitution { env: &env, lookup, problems: Vec::new() };
+    substitution.table(&mut root);
+    check(substitution.problems)?;
+
+    let mut problems = Vec::new();
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let read = Reading { folder, registry }.read(&root, &mut problems);
+    check(problems)?;
+    // Without problems there is a definition.
+    let Some((mut definition, warnings)) = read else {
+        let problem = Problem { at: None, message: "cannot be read".into(), hint: None };
+        return Err(shown.locate(problem).into());
+    };
+    path.clone_into(&mut definition.path);
+    definition.warnings = shown.locate_all(warnings);
+    definition.becomes_current =
+        definition.data.dataset.limit_rows.is_none() && !overrides.iter().any(Override::is_data);
+    Ok(definition)
+}
+
+/// Refuses every version but ours, before anything that another version may say otherwise.
+fn version(root: &Table, problems: &mut Vec<Problem>) {
+    let hint = format!("write version = {DEFINITION_VERSION} at the top of the file");
+    let Some(entry) = root.get("version") else {
+        let message = "the definition does not say its version";
+        problems.push(Problem { at: None, message: message.into(), hint: Some(hint) });
+        return;
+    };
+    match entry.node.value {
+        Tree::Integer(DEFINITION_VERSION) => {}
+        Tree::Integer(other) => {
+            let message = format!("this is a definition of version {other}");
+            let hint = format!("this program reads version {DEFINITION_VERSION}");
+            problems.push(Problem::new(&entry.node.at, message).hint(hint));
+        }
+        _ => problems.push(wrong_type("version", "a whole number", &entry.node).hint(hint)),
+    }
+}
+
+/// The variables that the definition lists.
+fn env(root: &Table, problems: &mut Vec<Problem>) -> Vec<String> {
+    let Some(entry) = root.get("env") else { return Vec::new() };
+    let Tree::List(items) = &entry.node.value else {
+        let hint = "list the names: env = [\"HOME\"]";
+        problems.push(wrong_type("env", "a list of names", &entry.node).hint(hint));
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for item in items {
+        match &item.value {
+            Tree::Text(name) if is_variable(name) => names.push(name.clone()),
+            Tree::Text(name) => {
+                let message = format!("`{}` cannot be the name of a variable", name.escape_debug());
+                let hint = "a name has letters, digits and `_`, and does not begin with a digit";
+                problems.push(Problem::new(&item.at, message).hint(hint));
+            }
+            _ => problems.push(wrong_type("env", "strings", item)),
+        }
+    }
+    names
+}
+
+/// What reading needs to know beside the text.
+struct Reading {
+    folder: PathBuf,
+    registry: Registry,
+}
+
+impl Reading {
+    fn read(self, root: &Table, problems: &mut Vec<Problem>) -> Option<(Definition, Vec<Problem>)> {
+        let start = At::File(0..0);
+        let mut reader = Reader::new("the definition", &start, root);
+        reader.entry("version");
+        reader.entry("env");
+        let name = reader.text("name", problems);
+        if let Some((name, at)) = name {
+            problems.extend(check_name("a dataset", name, at).err());
+        } else if root.get("name").is_none() {
+            let hint = "write for example name = \"flowers\"; it names the dataset's folder";
+            let message = "the definition has no `name`".into();
+            problems.push(Problem { at: None, message, hint: Some(hint.into()) });
+        }
+        let description = reader.text("description", problems).map(|(text, _)| text.to_owned());
+        let stages = stages::read(&mut reader, &self.folder, self.registry, problems);
+        let mut warnings = Vec::new();
+        let mut dataset = DatasetConfig::default();
+        let mut dataset_may_be_empty = false;
+        let (mut input, mut dataset_at) = (None, None);
+        if let Some((table, at)) = reader.table("dataset", problems) {
+            let mut reader = Reader::new("[dataset]", at, table);
+            (input, dataset_at) = (reader.text("input", problems), Some(at));
+            dataset = dataset_config(&mut reader, problems);
+            dataset_may_be_empty = reader.flag("allow_empty", problems).unwrap_or(false);
+            reader.finish(problems);
+        }
+        let chain = stages::chain(&stages, input, dataset_at, problems, &mut warnings);
+        let mut run = RunConfig::in_folder(&self.folder);
+        if let Some((table, at)) = reader.table("run", problems) {
+            let mut reader = Reader::new("[run]", at, table);
+            run_config(&mut reader, &self.folder, &mut run, problems);
+            reader.finish(problems);
+        }
+        reader.finish(problems);
+
+        let Chain { source, source_root, source_may_be_empty, transforms } = chain?;
+        let definition = Definition {
+            path: PathBuf::new(),
+            folder: self.folder,
+            name: name?.0.to_owned(),
+            description,
+            data: DataConfig { source, transforms, dataset },
+            run,
+            root: source_root,
+            allow_empty: AllowEmpty { source: source_may_be_empty, dataset: dataset_may_be_empty },
+            becomes_current: false,
+            warnings: Vec::new(),
+        };
+        Some((definition, warnings))
+    }
+}
+
+fn dataset_config(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> DatasetConfig {
+    let mut config = DatasetConfig::default();
+    set(&mut config.partition_bytes, reader.size("partition_bytes", problems));
+    set(&mut config.shard_bytes, reader.size("shard_bytes", problems));
+    set(&mut config.shard_rows, reader.count("shard_rows", 1..=MAX_PER_SHARD, problems));
+    set(&mut config.max_row_bytes, reader.size("max_row_bytes", problems));
+    set(&mut config.intern_values, reader.count("intern_values", 1..=MAX_PER_SHARD, problems));
+    config.limit_rows = reader.count("limit_rows", 1..=MAX_ROWS, problems);
+    if let Some((table, _)) = reader.table("fields", problems) {
+        config.fields = fields(table, problems);
+    }
+    config
+}
+
+fn fields(table: &Table, problems: &mut Vec<Problem>) -> BTreeMap<String, FieldSpec> {
+    let schema = SettingsSchema::new(<FieldSpec as schemars::JsonSchema>::json_schema);
+    let mut fields = BTreeMap::new();
+    for entry in table.entries() {
+        let title = format!("field `{}`", entry.key);
+        let Tree::Table(settings) = &entry.node.value else {
+            let hint = "write for example { dtype = \"uint8\" }";
+            problems.push(wrong_type(&entry.key, "a table", &entry.node).hint(hint));
+            continue;
+        };
+        let before = problems.len();
+        schema.check(&title, &entry.key_at, settings, &[], problems);
+        if problems.len() > before {
+            continue;
+        }
+        match serde_json::from_value(settings.to_json()) {
+            Ok(spec) => {
+                fields.insert(entry.key.clone(), spec);
+            }
+            Err(e) => problems.push(Problem::new(&entry.node.at, format!("{title}: {e}"))),
+        }
+    }
+    fields
+}
+
+fn run_config(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    run: &mut RunConfig,
+    problems: &mut Vec<Problem>,
+) {
+    if let Some((out, at)) = reader.text("out", problems) {
+        if out.is_empty() {
+            let hint = "name the folder of all datasets; \".\" is the definition's own";
+            problems.push(Problem::new(at, "`out` is empty").hint(hint));
+        }
+        run.out = folder.join(out);
+    }
+    run.jobs = reader.count("jobs", 1..=MAX_JOBS, problems).and_then(|n| usize::try_from(n).ok());
+    set(&mut run.memory, reader.size("memory", problems));
+    set(&mut run.commit_bytes, reader.size("commit_bytes", problems));
+    set(&mut run.commit_interval, reader.duration("commit_interval", problems));
+    let batch_rows = reader.count("batch_rows", 1..=MAX_BATCH_ROWS, problems);
+    set(&mut run.batch_rows, batch_rows.and_then(|n| usize::try_from(n).ok()));
+    let batch_bytes = reader.size("batch_bytes", problems).map(|n| n.min(MAX_BATCH_BYTES));
+    set(&mut run.batch_bytes, batch_bytes.and_then(|n| usize::try_from(n).ok()));
+}
+
+fn set<T>(setting: &mut T, written: Option<T>) {
+    if let Some(written) = written {
+        *setting = written;
+    }
+}

@@ -1,0 +1,373 @@
+//! `[sources.*]` and `[transforms.*]`, and the chain that they form.
+//!
+//! Invariants:
+//! 1. Sources and transforms share one set of names, because the books are kept by name.
+//! 2. A stage that the dataset does not read takes no part in the identity; it is a warning.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::error::{At, Problem};
+use super::read::{Reader, check_name, did_you_mean, wrong_type};
+use super::settings::SettingsSchema;
+use super::tree::{Entry, Node, Table, Tree};
+use super::{Registry, SourceConfig, TransformConfig};
+use crate::sources::{SettingsError, SourceSpec, SourceType};
+use crate::transforms::TransformType;
+
+/// What a dataset is made of.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    /// Where rows come from.
+    pub(crate) source: SourceConfig,
+    /// Where the source's inputs are.
+    pub(crate) source_root: PathBuf,
+    /// Whether the source may match nothing.
+    pub(crate) source_may_be_empty: bool,
+    /// What is done to the rows, in order.
+    pub(crate) transforms: Vec<TransformConfig>,
+}
+
+/// A source or transform as the file says it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    name: String,
+    at: At,
+    role: Role,
+}
+
+#[derive(Debug)]
+enum Role {
+    Source {
+        config: SourceConfig,
+        root: PathBuf,
+        may_be_empty: bool,
+    },
+    Transform {
+        config: TransformConfig,
+        inputs: Option<Vec<(String, At)>>,
+    },
+    /// There is something wrong with it that is a problem already.
+    Broken,
+}
+
+/// Reads all sources and transforms, in the order in which they stand in the file.
+pub(crate) fn read(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    registry: Registry,
+    problems: &mut Vec<Problem>,
+) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::new();
+    let sources = reader.table("sources", problems).map_or(&[][..], |(table, _)| table.entries());
+    let transforms =
+        reader.table("transforms", problems).map_or(&[][..], |(table, _)| table.entries());
+    let sources = sources.iter().map(|entry| (entry, true));
+    let mut entries: Vec<(&Entry, bool)> =
+        sources.chain(transforms.iter().map(|entry| (entry, false))).collect();
+    entries.sort_by_key(|(entry, _)| entry.key_at.order());
+    for (entry, is_source) in entries {
+        let what = if is_source { "a source" } else { "a transform" };
+        problems.extend(check_name(what, &entry.key, &entry.key_at).err());
+        if stages.iter().any(|s| s.name == entry.key) {
+            let message = format!("there are a source and a transform called `{}`", entry.key);
+            let hint = "rename one of them; stages are told apart by their names";
+            problems.push(Problem::new(&entry.key_at, message).hint(hint));
+            continue;
+        }
+        let role = match &entry.node.value {
+            Tree::Table(table) if is_source => {
+                source(entry, table, folder, registry.sources, problems)
+            }
+            Tree::Table(table) => transform(entry, table, registry.transforms, problems),
+            _ => {
+                problems.push(wrong_type(&entry.key, "a table", &entry.node));
+                None
+            }
+        };
+        let role = role.unwrap_or(Role::Broken);
+        stages.push(Stage { name: entry.key.clone(), at: entry.key_at.clone(), role });
+    }
+    stages
+}
+
+fn source(
+    entry: &Entry,
+    table: &Table,
+    folder: &Path,
+    types: &'static [SourceType],
+    problems: &mut Vec<Problem>,
+) -> Option<Role> {
+    let n_before = problems.len();
+    let title = format!("[sources.{}]", entry.key);
+    let mut reader = Reader::new(&title, &entry.key_at, table);
+    let kind = kind(&mut reader, types.iter().map(|t| (t.name, t)), "sources", problems);
+    let paths = paths(&mut reader, problems);
+    let root = match reader.text("root", problems) {
+        Some((root, at)) => {
+            problems.extend(check_local("root", root, at).err());
+            folder.join(root)
+        }
+        None => folder.to_owned(),
+    };
+    let may_be_empty = reader.flag("allow_empty", problems).unwrap_or(false);
+    let kind = kind?;
+    let settings = own_settings(&reader, &title, &entry.key_at, kind.settings, problems)?;
+    if problems.len() > n_before {
+        return None;
+    }
+    let config = SourceConfig { name: entry.key.clone(), kind, paths, settings };
+    let spec = SourceSpec {
+        name: config.name.clone(),
+        paths: config.paths.clone(),
+        root: root.clone(),
+        settings: config.settings.clone(),
+    };
+    if let Err(e) = (kind.make)(&spec) {
+        problems.push(refused(&title, entry, e));
+        return None;
+    }
+    Some(Role::Source { config, root, may_be_empty })
+}
+
+fn transform(
+    entry: &Entry,
+    table: &Table,
+    types: &'static [TransformType],
+    problems: &mut Vec<Problem>,
+) -> Option<Role> {
+    let n_before = problems.len();
+    let title = format!("[transforms.{}]", entry.key);
+    let mut reader = Reader::new(&title, &entry.key_at, table);
+    let kind = kind(&mut reader, types.iter().map(|t| (t.name, t)), "transforms", problems);
+    let inputs = reader.texts("inputs", problems).map(|(inputs, at)| {
+        if inputs.len() != 1 {
+            let message =
+                format!("{title} has {} inputs; a transform reads one table", inputs.len());
+            problems.push(Problem::new(at, message).hint("name one source or transform"));
+        }
+        inputs.into_iter().map(|(name, at)| (name.to_owned(), at.clone())).collect()
+    });
+    let kind = kind?;
+    let settings = own_settings(&reader, &title, &entry.key_at, kind.settings, problems)?;
+    if problems.len() > n_before {
+        return None;
+    }
+    if let Err(e) = (kind.make)(&settings) {
+        problems.push(refused(&title, entry, e));
+        return None;
+    }
+    let config = TransformConfig { name: entry.key.clone(), kind, settings };
+    Some(Role::Transform { config, inputs })
+}
+
+/// What `type` names.
+fn kind<'t, T>(
+    reader: &mut Reader<'_>,
+    types: impl Iterator<Item = (&'static str, &'t T)> + Clone,
+    table: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<&'t T> {
+    let n_before = problems.len();
+    let Some((name, at)) = reader.text("type", problems) else {
+        if problems.len() == n_before {
+            let example = types.map(|(name, _)| name).next().unwrap_or("…");
+            problems.push(reader.missing("type", format!("\"{example}\"")));
+        }
+        return None;
+    };
+    let found = types.clone().find(|(n, _)| *n == name).map(|(_, kind)| kind);
+    if found.is_none() {
+        let message = format!("there is no type `{}` of {table}", name.escape_debug());
+        let hint = did_you_mean(name, "there are", types.map(|(name, _)| name));
+        problems.push(Problem::new(at, message).hint(hint));
+    }
+    found
+}
+
+fn paths(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> Vec<String> {
+    let n_before = problems.len();
+    let Some((texts, at)) = reader.texts("path", problems) else {
+        if problems.len() == n_before {
+            problems.push(reader.missing("path", "\"*.csv\", relative to `root`"));
+        }
+        return Vec::new();
+    };
+    if texts.is_empty() && problems.len() == n_before {
+        problems.push(Problem::new(at, "`path` is an empty list").hint("name a path or a glob"));
+    }
+    for (path, at) in &texts {
+        problems.extend(check_path(path, at).err());
+    }
+    texts.into_iter().map(|(path, _)| path.to_owned()).collect()
+}
+
+/// Checks that a path can be part of the identity: that it says nothing of where things are.
+fn check_path(path: &str, at: &At) -> Result<(), Problem> {
+    check_local("path", path, at)?;
+    if path.starts_with('/') {
+        return Err(Problem::new(at, "`path` is absolute")
+            .hint("put the folder in `root`, which is no part of the dataset, and the rest here"));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(Problem::new(at, "`path` leads out of its root")
+            .hint("let `root` be a folder that holds everything, and take `..` out of `path`"));
+    }
+    Ok(())
+}
+
+fn check_local(key: &str, path: &str, at: &At) -> Result<(), Problem> {
+    if path.is_empty() {
+        return Err(
+            Problem::new(at, format!("`{key}` is empty")).hint("\".\" is the folder itself")
+        );
+    }
+    if path.contains('\0') {
+        return Err(Problem::new(at, format!("`{key}` holds a zero byte")));
+    }
+    if path.contains("://") {
+        return Err(Problem::new(at, format!("`{key}` is a URL"))
+            .hint("inputs are read from local folders; download them first"));
+    }
+    Ok(())
+}
+
+/// The settings that belong to the stage alone, checked and with defaults filled in.
+fn own_settings(
+    reader: &Reader<'_>,
+    title: &str,
+    at: &At,
+    settings: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+    problems: &mut Vec<Problem>,
+) -> Option<Value> {
+    let mut own = Table::default();
+    for entry in reader.rest() {
+        own.push(entry.clone());
+    }
+    let schema = SettingsSchema::new(settings);
+    let n_before = problems.len();
+    schema.check(title, at, &own, reader.asked(), problems);
+    (problems.len() == n_before).then(|| schema.filled(own.to_json()))
+}
+
+/// What the stage itself says of its settings, at the innermost table or value it names.
+fn refused(title: &str, entry: &Entry, error: SettingsError) -> Problem {
+    let Node { at, .. } = &entry.node;
+    let found = entry.node.find(&error.at);
+    let at = if found == at { &entry.key_at } else { found };
+    let message = match error.at.as_slice() {
+        [] => format!("{title}: {}", error.message),
+        keys => format!("{title}, `{}`: {}", keys.join("."), error.message),
+    };
+    Problem::new(at, message).maybe_hint(error.hint)
+}
+
+/// Follows the dataset's input back to its source.
+///
+/// `input` is what the dataset names, `dataset` where its table stands.
+pub(crate) fn chain(
+    stages: &[Stage],
+    input: Option<(&str, &At)>,
+    dataset: Option<&At>,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) -> Option<Chain> {
+    for stage in stages {
+        let Role::Transform { inputs: Some(inputs), .. } = &stage.role else { continue };
+        for (name, at) in inputs {
+            find(stages, name, at, problems);
+        }
+    }
+    let mut index = match input {
+        Some((name, at)) => find(stages, name, at, problems)?,
+        None => last_before(stages, dataset, problems)?,
+    };
+    let mut path: Vec<usize> = Vec::new();
+    loop {
+        let stage = stages.get(index)?;
+        if let Some(start) = path.iter().position(|seen| *seen == index) {
+            let cycle = path.iter().skip(start).chain([&index]);
+            let names: Vec<&str> =
+                cycle.filter_map(|i| stages.get(*i)).map(|s| s.name.as_str()).collect();
+            let message = format!("the inputs go in a circle: {}", names.join(" reads "));
+            let hint = "let one of them read a source";
+            problems.push(Problem::new(&stage.at, message).hint(hint));
+            return None;
+        }
+        path.push(index);
+        let Role::Transform { inputs, .. } = &stage.role else { break };
+        index = match inputs.as_deref() {
+            Some([(name, _), ..]) => stages.iter().position(|s| s.name == *name)?,
+            Some([]) => return None,
+            None => {
+                let Some(before) = index.checked_sub(1) else {
+                    let message =
+                        format!("[transforms.{}] has no table before it to read", stage.name);
+                    let hint = "put it after its source, or name it: inputs = [\"…\"]";
+                    problems.push(Problem::new(&stage.at, message).hint(hint));
+                    return None;
+                };
+                before
+            }
+        };
+    }
+    for (i, stage) in stages.iter().enumerate() {
+        if !path.contains(&i) {
+            let message = format!("nothing reads `{}`", stage.name);
+            let hint = "remove it, or name it as an input";
+            warnings.push(Problem::new(&stage.at, message).hint(hint));
+        }
+    }
+    let (source, transforms) = path.split_last()?;
+    let Role::Source { config, root, may_be_empty } = &stages.get(*source)?.role else {
+        return None;
+    };
+    let transforms = transforms.iter().rev().filter_map(|i| match &stages.get(*i)?.role {
+        Role::Transform { config, .. } => Some(config.clone()),
+        Role::Source { .. } | Role::Broken => None,
+    });
+    Some(Chain {
+        source: config.clone(),
+        source_root: root.clone(),
+        source_may_be_empty: *may_be_empty,
+        transforms: transforms.collect(),
+    })
+}
+
+fn find(stages: &[Stage], name: &str, at: &At, problems: &mut Vec<Problem>) -> Option<usize> {
+    let found = stages.iter().position(|s| s.name == name);
+    if found.is_none() {
+        let message = format!("there is no source or transform `{}`", name.escape_debug());
+        let names = stages.iter().map(|s| s.name.as_str());
+        let hint = did_you_mean(name, "there are", names);
+        problems.push(Problem::new(at, message).hint(hint));
+    }
+    found
+}
+
+/// The last stage before the dataset's table, or of all where there is no such table.
+fn last_before(
+    stages: &[Stage],
+    dataset: Option<&At>,
+    problems: &mut Vec<Problem>,
+) -> Option<usize> {
+    let before = |stage: &Stage| dataset.is_none_or(|at| stage.at.order() < at.order());
+    let last = stages.iter().rposition(before);
+    if last.is_none() {
+        let problem = match (stages.is_empty(), dataset) {
+            (true, _) => Problem {
+                at: None,
+                message: "the definition has no source".into(),
+                hint: Some("add one: [sources.NAME], with `type` and `path`".into()),
+            },
+            (false, at) => Problem {
+                at: at.cloned(),
+                message: "[dataset] has no table before it to read".into(),
+                hint: Some("put it after its input, or name it: input = \"…\"".into()),
+            },
+        };
+        problems.push(problem);
+    }
+    last
+}

@@ -1,0 +1,1 @@
+//! Definitions, read end to end.
