@@ -12,6 +12,13 @@
 //! 2. Rows depend on the inputs' bytes and paths relative to the root, and on the data settings.
 //! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row.
 
+mod files;
+pub mod input;
+pub mod listing;
+mod pattern;
+mod settings;
+mod siblings;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +27,16 @@ use serde_json::Value;
 
 use crate::batch::{Batch, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
+pub(crate) use settings::parse as parse_settings;
+
+/// Every kind of source, by name.
+pub static SOURCES: &[SourceType] = &[files::TYPE];
+
+/// The kind of source that a definition calls `name`.
+#[must_use]
+pub fn source_type(name: &str) -> Option<&'static SourceType> {
+    SOURCES.iter().find(|t| t.name == name)
+}
 
 /// How large batches may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +207,9 @@ pub enum SourceError {
         /// What to do.
         hint: Option<String>,
     },
+    /// Arrow refused the columns.
+    #[error("cannot make a batch")]
+    Arrow(#[from] arrow_schema::ArrowError),
 }
 
 impl SourceError {
@@ -204,6 +224,7 @@ impl SourceError {
                 _ => None,
             },
             Self::Invalid { hint, .. } | Self::Listing { hint, .. } => hint.as_deref(),
+            Self::Arrow(_) => None,
             Self::Changed { .. } => {
                 Some("wait until nothing writes to the inputs, then run the same command again")
             }

@@ -6,11 +6,25 @@
 //! 1. A transform is a function of a row: batch boundaries never show in its output.
 //! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event.
 
+mod byte_histogram;
+mod columns;
+mod select;
+mod text_stats;
+
 use arrow_schema::SchemaRef;
 use serde_json::Value;
 
 use crate::batch::Batch;
 pub use crate::sources::SettingsError;
+
+/// Every kind of transform, by name.
+pub static TRANSFORMS: &[TransformType] = &[select::TYPE, text_stats::TYPE, byte_histogram::TYPE];
+
+/// The kind of transform that a definition calls `name`.
+#[must_use]
+pub fn transform_type(name: &str) -> Option<&'static TransformType> {
+    TRANSFORMS.iter().find(|t| t.name == name)
+}
 
 /// A stage between a source and the dataset.
 pub trait Transform: Send + Sync + std::fmt::Debug {

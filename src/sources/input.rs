@@ -1,0 +1,273 @@
+//! Opens inputs: the one place beside `storage` that does.
+//!
+//! Leaves out: which inputs there are (`listing`), and what their bytes mean.
+//!
+//! Invariants:
+//! 1. An input whose size or time of modification is not what was listed, when it is opened or when
+//!    its digest is complete, gives [`SourceError::Changed`]: rows and digest are of one state.
+//! 2. A digest is of every byte of the input (of its range), in order, whether rows were read from
+//!    all of them or, after a restart, from the last ones only.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "inputs are opened and looked at here, and nowhere else in the sources"
+)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::SourceError;
+use crate::inputs::{Input, InputDigest, InputRange, Part};
+
+/// Bytes that are read and then hashed while they are still in the processor's cache.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The folder that the paths of inputs are relative to.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    root: Arc<Path>,
+}
+
+impl Folder {
+    /// The folder at `root`, absolute or relative to the working folder.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        let is_empty = root.as_os_str().is_empty();
+        Self { root: if is_empty { Path::new(".").into() } else { root.into() } }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The file at `path` as it is now.
+    ///
+    /// # Errors
+    /// It is not there, cannot be looked at, or is not a regular file.
+    pub fn stat(&self, path: &str) -> Result<Input, SourceError> {
+        let found = std::fs::metadata(self.root.join(path)).map_err(|e| io(path, e))?;
+        as_input(path, &found)
+    }
+
+    /// Opens an input for reading its bytes, or those of `range`, from byte `from` of the file on
+    /// (`None`: from the first). Bytes are hashed as they pass if none was skipped.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is not what was listed.
+    pub fn open(
+        &self,
+        input: &Input,
+        range: Option<&Range<u64>>,
+        from: Option<u64>,
+    ) -> Result<OpenInput, SourceError> {
+        let range = range.cloned().unwrap_or(0..input.size);
+        let from = from.unwrap_or(range.start);
+        let path = self.root.join(&input.path);
+        // Without this flag, opening a pipe that took the file's place would wait for a writer.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits();
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(i32::try_from(flags).unwrap_or(0))
+            .open(&path);
+        let mut file = opened.map_err(|e| gone_or_io(&input.path, e))?;
+        let found = file.metadata().map_err(|e| io(&input.path, e))?;
+        if as_input(&input.path, &found)? != *input || range.end > input.size || from > range.end {
+            return Err(SourceError::Changed { path: input.path.clone() });
+        }
+        if from > 0 {
+            file.seek(SeekFrom::Start(from)).map_err(|e| io(&input.path, e))?;
+        }
+        let hasher = (from == range.start).then(blake3::Hasher::new);
+        Ok(OpenInput { file, path, input: input.clone(), end: range.end, position: from, hasher })
+    }
+
+    /// The digest of an input or a range of it, from its first byte.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what was listed.
+    pub fn digest(
+        &self,
+        input: &Input,
+        range: Option<&Range<u64>>,
+    ) -> Result<blake3::Hash, SourceError> {
+        let changed = || SourceError::Changed { path: input.path.clone() };
+        self.open(input, range, None)?.digest()?.ok_or_else(changed)
+    }
+
+    /// The digests of everything that a part reads: its inputs, then its side inputs.
+    ///
+    /// # Errors
+    /// An input that cannot be read, or is not what was listed.
+    pub fn digests(&self, part: &Part) -> Result<Vec<InputDigest>, SourceError> {
+        PartDigests::new(self.clone(), part).finish(part)
+    }
+
+    /// The place that a path leads to when every link in it is followed.
+    pub(super) fn resolve(&self, path: &str) -> std::io::Result<PathBuf> {
+        // A path that is joined with "" ends in a slash, which a file cannot have.
+        if path.is_empty() {
+            return std::fs::canonicalize(&self.root);
+        }
+        std::fs::canonicalize(self.root.join(path))
+    }
+}
+
+/// An input that is being read.
+#[derive(Debug)]
+pub struct OpenInput {
+    file: File,
+    path: PathBuf,
+    input: Input,
+    end: u64,
+    position: u64,
+    hasher: Option<blake3::Hasher>,
+}
+
+impl OpenInput {
+    /// Offset in the file of the next byte to be read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Appends the next bytes to `out`: `most` of them, or as many as are left. Returns how many.
+    ///
+    /// # Errors
+    /// The system refused, or the file has become shorter than it was when it was listed.
+    pub fn append_to(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, SourceError> {
+        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let wanted = most.min(left);
+        out.reserve(wanted);
+        let mut n_read = 0;
+        while n_read < wanted {
+            let piece = PIECE_BYTES.min(wanted - n_read) as u64;
+            let start = out.len();
+            let n = (&mut self.file).take(piece).read_to_end(out);
+            let n = n.map_err(|e| io(&self.input.path, e))?;
+            if n == 0 {
+                return Err(SourceError::Changed { path: self.input.path.clone() });
+            }
+            if let (Some(hasher), Some(bytes)) = (&mut self.hasher, out.get(start..)) {
+                hasher.update(bytes);
+            }
+            self.position += n as u64;
+            n_read += n;
+        }
+        Ok(n_read)
+    }
+
+    /// Reads what is left and gives the digest, or `None` if reading began behind the first byte.
+    ///
+    /// # Errors
+    /// The input cannot be read, or has changed since it was listed.
+    pub fn digest(mut self) -> Result<Option<blake3::Hash>, SourceError> {
+        if self.hasher.is_none() {
+            return Ok(None);
+        }
+        let mut piece = Vec::new();
+        while self.append_to(&mut piece, PIECE_BYTES)? > 0 {
+            piece.clear();
+        }
+        // By its path: a file that was replaced has changed, though the open one has not.
+        let found = std::fs::metadata(&self.path).map_err(|e| gone_or_io(&self.input.path, e))?;
+        if as_input(&self.input.path, &found)? != self.input {
+            return Err(SourceError::Changed { path: self.input.path });
+        }
+        Ok(self.hasher.map(|h| h.finalize()))
+    }
+}
+
+/// The digests of a part that is being read, as they become known.
+#[derive(Debug)]
+pub struct PartDigests {
+    folder: Folder,
+    /// Inputs, then side inputs.
+    known: Vec<Option<blake3::Hash>>,
+    n_inputs: usize,
+}
+
+impl PartDigests {
+    /// Nothing is known yet of `part`.
+    #[must_use]
+    pub fn new(folder: Folder, part: &Part) -> Self {
+        let known = vec![None; part.inputs.len() + part.side.len()];
+        Self { folder, known, n_inputs: part.inputs.len() }
+    }
+
+    /// Takes the digest of input number `index`, or of nothing.
+    pub fn set_input(&mut self, index: usize, digest: Option<blake3::Hash>) {
+        if let Some(known) = self.known.get_mut(index) {
+            *known = digest.or(*known);
+        }
+    }
+
+    /// Takes the digest of side input number `index`.
+    pub fn set_side(&mut self, index: usize, digest: Option<blake3::Hash>) {
+        self.set_input(self.n_inputs + index, digest);
+    }
+
+    /// All digests of `part`, the one that [`PartDigests::new`] was given; what is not known yet is
+    /// read now.
+    ///
+    /// # Errors
+    /// An input that cannot be read, or is not what was listed.
+    pub fn finish(&mut self, part: &Part) -> Result<Vec<InputDigest>, SourceError> {
+        let inputs = part.inputs.iter().map(|i| (&i.input, i.range.as_ref(), i.bytes()));
+        let all = inputs.chain(part.side.iter().map(|input| (input, None, input.size)));
+        let mut digests = Vec::with_capacity(self.known.len());
+        for ((input, range, size), known) in all.zip(&mut self.known) {
+            let blake3 = match *known {
+                Some(hash) => hash,
+                None => *known.insert(self.folder.digest(input, range)?),
+            };
+            digests.push(InputDigest { path: input.path.clone(), size, blake3 });
+        }
+        Ok(digests)
+    }
+}
+
+/// What a source says of a restart that none of its readers gave.
+pub(super) fn misfit(part: &Part, input: u32, message: &str) -> SourceError {
+    let path = part.inputs.get(input as usize).map_or("", |i: &InputRange| i.input.path.as_str());
+    SourceError::Invalid {
+        path: path.to_owned(),
+        at: "restart".to_owned(),
+        message: message.to_owned(),
+        hint: Some("remove the dataset's work folder and run again".to_owned()),
+    }
+}
+
+pub(super) fn io(path: &str, source: std::io::Error) -> SourceError {
+    SourceError::Io { path: path.to_owned(), source }
+}
+
+/// A listed file that is not there has changed; it was not missing from the start.
+fn gone_or_io(path: &str, source: std::io::Error) -> SourceError {
+    if source.kind() == std::io::ErrorKind::NotFound {
+        return SourceError::Changed { path: path.to_owned() };
+    }
+    io(path, source)
+}
+
+pub(super) fn as_input(path: &str, found: &std::fs::Metadata) -> Result<Input, SourceError> {
+    if !found.is_file() {
+        let (message, hint) = if found.is_dir() {
+            ("is a folder", Some(format!("`{path}/**` takes every file below it")))
+        } else {
+            ("is not a regular file", None)
+        };
+        return Err(SourceError::Listing {
+            path: path.to_owned(),
+            message: message.to_owned(),
+            hint,
+        });
+    }
+    let modified = found.modified().map_err(|e| io(path, e))?;
+    Ok(Input { path: path.to_owned(), size: found.len(), modified })
+}

@@ -1,0 +1,86 @@
+//! Every source keeps the promises of `rowmill::sources`, on small inputs made here and on real
+//! data from the folder that `ROWMILL_TEST_DATA` names (left out where it is not set).
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests make and change the inputs themselves, and fail by panicking"
+)]
+
+mod conformance;
+mod files;
+mod listing;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rowmill::sources::{Input, InputRange, Part, SOURCES, Source, SourceSpec, source_type};
+use serde_json::Value;
+
+/// A folder with these files.
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, bytes) in files {
+        write(root.path(), path, bytes);
+    }
+    root
+}
+
+fn write(root: &Path, path: &str, bytes: &[u8]) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// The source that a definition would make.
+fn source(kind: &str, root: &Path, paths: &[&str], settings: Value) -> Box<dyn Source> {
+    let spec = SourceSpec {
+        name: "things".to_owned(),
+        paths: paths.iter().map(|&p| p.to_owned()).collect(),
+        root: root.to_owned(),
+        settings,
+    };
+    (source_type(kind).unwrap().make)(&spec).unwrap()
+}
+
+/// The part that reads whole inputs.
+fn part_of(source: &dyn Source, inputs: &[Input]) -> Arc<Part> {
+    let side = source.side_inputs(inputs).unwrap();
+    let inputs = inputs.iter().map(|i| InputRange { input: i.clone(), range: None }).collect();
+    Arc::new(Part { inputs, side })
+}
+
+/// A folder of the real data, `None` where there is none.
+fn real_data(name: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("ROWMILL_TEST_DATA")?).join(name))
+}
+
+/// Sets of settings and inputs, by source: what the conformance tests run over.
+fn cases() -> BTreeMap<&'static str, Vec<conformance::Case>> {
+    BTreeMap::from([("files", files::cases())])
+}
+
+#[test]
+fn every_source_has_cases() {
+    let with_cases: Vec<_> = cases().into_keys().collect();
+    let mut names: Vec<_> = SOURCES.iter().map(|t| t.name).collect();
+    names.sort_unstable();
+    assert_eq!(with_cases, names);
+}
+
+#[test]
+fn settings_that_do_not_exist_are_refused() {
+    for kind in SOURCES {
+        let spec = SourceSpec {
+            name: "things".to_owned(),
+            paths: vec!["**".to_owned()],
+            root: ".".into(),
+            settings: serde_json::json!({"no_such_setting": 1}),
+        };
+        let refused = (kind.make)(&spec).unwrap_err();
+        assert_eq!(refused.at, ["no_such_setting"], "{}", kind.name);
+        let schema = (kind.settings)(&mut schemars::SchemaGenerator::default());
+        assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)), "{}", kind.name);
+    }
+}
