@@ -122,6 +122,7 @@ async fn a_sender_that_leaves_without_an_end_is_an_echo() {
 async fn a_receiver_that_leaves_wakes_senders_with_an_echo() {
     let (outlet, inlet) = free_edge(1);
     outlet.send(batch(0, 1)).await.unwrap();
+    let _still_worked_on = received(&inlet).await;
     {
         let mut waiting = pin!(outlet.send(batch(1, 1)));
         assert!(poll!(&mut waiting).is_pending());

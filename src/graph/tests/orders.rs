@@ -1,5 +1,7 @@
 //! Transforms on several threads: order, memory, errors.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -119,6 +121,63 @@ async fn a_batch_in_flight_keeps_its_room_until_it_is_sent() {
     assert_eq!(within_a_minute(drain(&inlet)).await.unwrap().0, [0, 1]);
     within_a_minute(scope.join()).await.unwrap();
     assert_eq!(gauge.held_bytes(), 0);
+}
+
+/// Holds the first batch until told, and cuts the others into single rows, counting them.
+#[derive(Debug)]
+struct CountBehind {
+    gated: Gated,
+    n_emitted: Arc<AtomicU64>,
+}
+
+impl Transform for CountBehind {
+    fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError> {
+        Ok(Arc::clone(input))
+    }
+
+    fn apply(&self, stage: usize, input: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+        if first_row(&input) == 0 {
+            return self.gated.apply(stage, input, emit);
+        }
+        for row in rows(&input) {
+            emit.emit(batch(row, 1))?;
+            self.n_emitted.fetch_add(1, SeqCst);
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_whose_turn_is_not_yet_sets_aside_no_more_than_its_outbox_holds() {
+    let piece_bytes = batch(0, 1).memory_bytes();
+    for (name, outbox_bytes, want) in [
+        ("no room is room for one piece", 0, 1),
+        ("room for less than a piece", piece_bytes - 1, 1),
+        ("room for less than four", 4 * piece_bytes - 1, 3),
+        ("room for four", 4 * piece_bytes, 4),
+    ] {
+        let (gated, mut gates) = Gated::new([0]);
+        let n_emitted = Arc::new(AtomicU64::new(0));
+        let behind = CountBehind { gated, n_emitted: Arc::clone(&n_emitted) };
+        let (scope, (outlet, inlet)) = ordered(&chain_of(behind), 2, outbox_bytes, ROOMY);
+        outlet.send(batch(0, 1)).await.unwrap();
+        outlet.send(batch(1, 50)).await.unwrap();
+        outlet.end("end").await.unwrap();
+        within_a_minute(async {
+            while n_emitted.load(SeqCst) < want {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        for _ in 0..100 {
+            std::thread::yield_now(); // time to make more of them, if it could
+        }
+        assert_eq!(n_emitted.load(SeqCst), want, "{name}");
+        gates.open(0, Then::Pass);
+        let all = within_a_minute(drain(&inlet)).await.unwrap().0;
+        assert_eq!(all, (0..51).collect::<Vec<_>>(), "{name}");
+        within_a_minute(scope.join()).await.unwrap();
+    }
 }
 
 /// Tells when the stage that it belongs to has let go of it.
