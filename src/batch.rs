@@ -238,9 +238,19 @@ impl Batch {
         }
     }
 
-    /// Bytes of memory that the rows hold on to.
+    /// Bytes of memory that the batch holds on to. Of buffers shared with other slices all bytes
+    /// count: as long as one slice is there, so are they.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.rows.get_array_memory_size() + self.events.len() * size_of::<Event>()
+        let event_bytes = |event: &Event| {
+            let text_bytes = match &event.outcome {
+                Outcome::Rejected { code, message } => code.len() + message.len(),
+                Outcome::Dropped | Outcome::Created(_) => 0,
+            };
+            size_of::<Event>() + size_of_val(event.path.as_slice()) + text_bytes
+        };
+        self.rows.get_array_memory_size()
+            + size_of_val(self.provenance.runs.as_slice())
+            + self.events.iter().map(event_bytes).sum::<usize>()
     }
 }
