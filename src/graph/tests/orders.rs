@@ -156,9 +156,9 @@ async fn an_item_whose_turn_is_not_yet_sets_aside_no_more_than_its_outbox_holds(
         ("room for less than four", 4 * piece_bytes - 1, 3),
         ("room for four", 4 * piece_bytes, 4),
     ] {
-        let (gated, mut gates) = Gated::new([0]);
+        let (slow, mut gates) = Gated::new([0]);
         let n_emitted = Arc::new(AtomicU64::new(0));
-        let behind = CountBehind { gated, n_emitted: Arc::clone(&n_emitted) };
+        let behind = CountBehind { gated: slow, n_emitted: Arc::clone(&n_emitted) };
         let (scope, (outlet, inlet)) = ordered(&chain_of(behind), 2, outbox_bytes, ROOMY);
         outlet.send(batch(0, 1)).await.unwrap();
         outlet.send(batch(1, 50)).await.unwrap();
