@@ -150,7 +150,8 @@ fn check_key(fields: &mut [Field], key: &str) -> Result<usize, SchemaError> {
     Ok(index)
 }
 
-fn check_field(field: &Field) -> Result<(), String> {
+/// Whether a field is one by itself, whatever fields are beside it.
+pub(super) fn check_field(field: &Field) -> Result<(), String> {
     if !is_stem(&field.stem) {
         return Err(format!("its stem `{}` is no stem", field.stem));
     }

@@ -1,6 +1,16 @@
 //! The bytes of a batch, field by field.
 
-use arrow_buffer::{Buffer, ScalarBuffer};
+use std::collections::HashMap;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
+
+use super::axis::unify;
+use super::extract::extract;
+use super::offer::{flatten, offer};
+use super::recipe::recipe;
+use super::{Field, Kind, RowSchema, SchemaError, nearest};
 
 /// One field of a batch, as it goes to the field's files.
 #[derive(Debug, Clone)]
@@ -90,4 +100,124 @@ impl Column {
         ends.and_then(|(from, to)| self.bytes().as_slice().get(at(from)?..at(to)?))
             .unwrap_or_default()
     }
+}
+
+impl RowSchema {
+    /// The bytes of each field of `batch`, in the order of the fields.
+    ///
+    /// The batch has the columns that the schema was inferred from, of types that are stored alike
+    /// (`Utf8` or `LargeUtf8`, say).
+    ///
+    /// # Errors
+    /// [`SchemaError::Batch`] names a column that is missing, not known or of another type;
+    /// [`SchemaError::Value`] the first row found that has no place, and why.
+    pub fn columns(&self, batch: &RecordBatch) -> Result<Vec<Column>, SchemaError> {
+        let schema = batch.schema_ref();
+        let names: HashMap<&str, &Field> =
+            self.fields().iter().map(|field| (field.name.as_str(), field)).collect();
+        let flat = flatten(schema, &|name| names.contains_key(name));
+        if let Some(column) = flat.iter().find(|column| !names.contains_key(column.name.as_str())) {
+            return Err(SchemaError::batch(&column.name, "the schema has no such field"));
+        }
+        let flat: HashMap<&str, _> =
+            flat.iter().map(|column| (column.name.as_str(), column)).collect();
+        let mut columns = Vec::with_capacity(self.fields().len());
+        for field in self.fields() {
+            let Some(column) = flat.get(field.name.as_str()) else {
+                let like = nearest(&field.name, flat.keys().copied()).unwrap_or_default();
+                return Err(SchemaError::batch(&field.name, format!("it is missing; {like}")));
+            };
+            let recipe = whole_offer(column.field, field)
+                .and_then(|offer| recipe(&offer, field))
+                .map_err(|message| SchemaError::batch(&field.name, message))?;
+            let (array, above) = resolve(batch, &column.path)
+                .ok_or_else(|| SchemaError::batch(&field.name, "it is not where its type says"))?;
+            let column = extract(&array, above.as_ref(), field, &recipe);
+            columns.push(column.map_err(|bad| SchemaError::Value {
+                row: bad.row,
+                field: field.name.clone(),
+                code: bad.code,
+                message: bad.message,
+                hint: bad.hint.map(str::to_owned),
+            })?);
+        }
+        for axis in self.axes() {
+            unify(&axis, self.fields(), &mut columns)?;
+        }
+        Ok(columns)
+    }
+
+    /// Bytes that every row adds to field files whatever its values: fixed values, codes, dims,
+    /// offsets and `valid`.
+    #[must_use]
+    pub fn fixed_row_bytes(&self) -> u64 {
+        let of_field = |field: &Field| {
+            let values = match field.kind {
+                Kind::Fixed => field.unit_bytes(),
+                Kind::Ragged => 0,
+                Kind::Free => field.shape.len() * size_of::<i32>(),
+                Kind::Interned => size_of::<i32>(),
+            };
+            values as u64 + u64::from(field.has_valid_file())
+        };
+        let offsets = self.axes().len() * size_of::<i64>();
+        self.fields().iter().map(of_field).sum::<u64>() + offsets as u64
+    }
+
+    /// Bytes of each row's own values: those of all field files without dictionaries, for
+    /// `shard_bytes`. What an interned value adds, if it is new, is the length of
+    /// [`Column::value`].
+    #[must_use]
+    pub fn row_sizes(&self, columns: &[Column], n_rows: usize) -> Vec<u64> {
+        let mut sizes = vec![self.fixed_row_bytes(); n_rows];
+        for column in columns.iter().filter(|column| !column.is_interned()) {
+            column.add_sizes(&mut sizes);
+        }
+        sizes
+    }
+
+    /// Bytes of one row, interned values included: what `max_row_bytes` limits.
+    #[must_use]
+    pub fn row_bytes(&self, columns: &[Column], row: usize) -> u64 {
+        let varying = columns.iter().filter(|column| column.offsets().is_some());
+        self.fixed_row_bytes() + varying.map(|column| column.value(row).len() as u64).sum::<u64>()
+    }
+}
+
+impl Column {
+    fn is_interned(&self) -> bool {
+        matches!(self.data, ColumnData::Interned { .. })
+    }
+
+    /// Adds the bytes of each row's entries to `sizes`; nothing for a fixed column.
+    pub fn add_sizes(&self, sizes: &mut [u64]) {
+        for (size, ends) in sizes.iter_mut().zip(self.offsets().unwrap_or_default().windows(2)) {
+            if let &[from, to] = ends {
+                *size += (to - from).unsigned_abs() * self.unit_bytes as u64;
+            }
+        }
+    }
+}
+
+/// What the column offers to this field; a struct of `data` and `shape` offers an array of free
+/// shape where the field has one.
+fn whole_offer(column: &arrow_schema::Field, field: &Field) -> Result<super::offer::Offer, String> {
+    match super::offer::tensor(column.data_type()) {
+        Some(tensor) if field.kind == Kind::Free => Ok(tensor),
+        _ => offer(column),
+    }
+}
+
+/// The array at `path`, and which of its rows a struct around it has.
+fn resolve(batch: &RecordBatch, path: &[usize]) -> Option<(ArrayRef, Option<NullBuffer>)> {
+    let (first, rest) = path.split_first()?;
+    let mut array = batch.columns().get(*first)?.clone();
+    let mut above = None;
+    for i in rest {
+        let fields = array.as_struct_opt()?;
+        above = NullBuffer::union(above.as_ref(), fields.nulls());
+        let inner = fields.columns().get(*i)?.clone();
+        array = inner;
+    }
+    Some((array, above))
 }

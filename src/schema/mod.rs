@@ -14,14 +14,24 @@
 //!    sidecar names. No two fields share one, but for the offsets of a shared axis.
 //! 3. A [`RowSchema`] is valid: it is made by [`RowSchema::new`] alone, which checks all of it.
 
+mod arrow;
+mod axis;
+mod cast;
 mod check;
 mod columns;
 mod dtype;
+mod encode;
 mod error;
+mod extract;
+mod infer;
 mod json;
 mod key;
+mod lists;
+mod offer;
+mod recipe;
 mod spec;
 mod stem;
+mod tensor;
 
 pub use columns::{Column, ColumnData};
 pub use dtype::{Dtype, Logical};
