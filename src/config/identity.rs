@@ -81,3 +81,122 @@ fn field_json(spec: &FieldSpec) -> Value {
     }
     json
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{PLAIN, edited, read};
+    use super::*;
+
+    fn key(text: &str) -> String {
+        read(text).unwrap_or_else(|e| panic!("{text}\n{e}")).identity().cache_key
+    }
+
+    #[test]
+    fn edits_that_change_no_value_keep_the_cache_key() {
+        for (name, from, to) in [
+            ("another name", "\"poems\"", "\"verses\""),
+            ("a description", "[sources", "description = \"short\"\n[sources"),
+            ("another root", "${POEMS:-poems}", "/mnt/poems"),
+            ("no root", "root = \"${POEMS:-poems}\"", ""),
+            ("other digits", "1_000", "0x3E8"),
+            ("a default written down", "[dataset]", "[dataset]\nshard_bytes = \"256MiB\""),
+            ("a size as bytes", "[dataset]", "[dataset]\nshard_bytes = 268_435_456"),
+            ("a stage's default", "type = \"lines\"", "type = \"lines\"\nending = \"lf\""),
+            ("a fraction as a whole number", "type = \"lines\"", "type = \"lines\"\nshare = 1"),
+            ("path as a list", "\"*.txt\"", "[\"*.txt\"]"),
+            ("the input named", "[dataset]", "[dataset]\ninput = \"upper\""),
+            ("inputs named", "column =", "inputs = [\"lines\"]\ncolumn ="),
+            ("a field's default", "intern = true", "intern = true, index = false"),
+            ("a dotted key", "line = { intern = true }", "line.intern = true"),
+            (
+                "another order",
+                "type = \"upper\"\ncolumn = \"line\"",
+                "column = \"line\"\ntype = \"upper\"",
+            ),
+            ("allow_empty", "[dataset]", "[dataset]\nallow_empty = true"),
+            ("a source's allow_empty", "path =", "allow_empty = true\npath ="),
+            ("another run", "jobs = 2", "jobs = 7\nmemory = \"9GiB\"\nbatch_rows = 1\nout = \"x\""),
+            ("no run", "[run]\njobs = 2", ""),
+            ("a comment", "[run]", "# quick\n[run]"),
+        ] {
+            assert_eq!(key(&edited(from, to)), key(PLAIN), "{name}");
+        }
+    }
+
+    #[test]
+    fn edits_that_can_change_a_value_change_the_cache_key() {
+        let mut keys = vec![("unedited", key(PLAIN))];
+        for (name, from, to) in [
+            ("another path", "*.txt", "*.text"),
+            ("two paths", "\"*.txt\"", "[\"*.txt\", \"*.text\"]"),
+            ("paths in another order", "\"*.txt\"", "[\"*.text\", \"*.txt\"]"),
+            ("a setting", "path =", "ending = \"crlf\"\npath ="),
+            ("a nested setting", "path =", "columns = [{ name = \"a\" }]\npath ="),
+            ("a transform's setting", "\"line\"", "\"text\""),
+            ("another transform", "\"upper\"", "\"lower\""),
+            ("a stage's name", "[transforms.upper]", "[transforms.shout]"),
+            ("one transform less", "[dataset]", "[dataset]\ninput = \"lines\""),
+            ("rows per shard", "1_000", "1_001"),
+            ("bytes per shard", "[dataset]", "[dataset]\nshard_bytes = 1"),
+            ("bytes per partition", "[dataset]", "[dataset]\npartition_bytes = 1"),
+            ("bytes per row", "[dataset]", "[dataset]\nmax_row_bytes = 1"),
+            ("interned values", "[dataset]", "[dataset]\nintern_values = 1"),
+            ("fewer rows", "[dataset]", "[dataset]\nlimit_rows = 5"),
+            ("a field's dtype", "intern = true", "dtype = \"utf8\", intern = true"),
+            ("no value absent", "intern = true", "nullable = false, intern = true"),
+            ("another field", "line = { in", "word = { in"),
+            ("one field more", "[run]", "[dataset.fields.x]\nindex = true\n[run]"),
+        ] {
+            keys.push((name, key(&edited(from, to))));
+        }
+        for (i, (name, key)) in keys.iter().enumerate() {
+            for (other, other_key) in keys.iter().skip(i + 1) {
+                assert_ne!(key, other_key, "{name} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_transforms_is_in_the_cache_key() {
+        let head = "version = 1\nname = \"x\"\n[sources.a]\ntype = \"lines\"\npath = \"a\"\n";
+        let b = "[transforms.b]\ntype = \"upper\"\ncolumn = \"x\"\n";
+        let c = "[transforms.c]\ntype = \"upper\"\ncolumn = \"x\"\n";
+        assert_ne!(key(&format!("{head}{b}{c}")), key(&format!("{head}{c}{b}")));
+    }
+
+    #[test]
+    fn the_versions_of_stages_are_in_the_cache_key() {
+        let identity = read(PLAIN).unwrap().identity();
+        assert_eq!(identity.json["versions"], json!(["lines@3", "upper@1", "shard@1"]));
+    }
+
+    #[test]
+    fn golden_identity() {
+        let identity = read(PLAIN).unwrap().identity();
+        let want = json!({
+            "dataset": {
+                "fields": {"line": {"intern": true}},
+                "intern_values": 1_000_000,
+                "limit_rows": null,
+                "max_row_bytes": 67_108_864,
+                "partition_bytes": 1_073_741_824,
+                "shard_bytes": 268_435_456,
+                "shard_rows": 1000,
+            },
+            "layout": 1,
+            "source": {
+                "name": "lines",
+                "path": ["*.txt"],
+                "settings": {"columns": [], "ending": "lf", "share": 1.0, "skip": 0},
+                "type": "lines",
+            },
+            "transforms": [{"name": "upper", "settings": {"column": "line"}, "type": "upper"}],
+            "versions": ["lines@3", "upper@1", "shard@1"],
+        });
+        assert_eq!(identity.json, want);
+        assert_eq!(identity.cache_key, "f5f752cd7018b439");
+        let stored = serde_json::to_string(&identity.json).unwrap();
+        let read_back: Value = serde_json::from_str(&stored).unwrap();
+        assert_eq!(crate::fingerprint::cache_key(&read_back), identity.cache_key);
+    }
+}

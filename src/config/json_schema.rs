@@ -206,3 +206,66 @@ fn describe(schema: &mut Value, about: &str) {
         object.insert("description".into(), about.into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{PLAIN, TESTED, edited, read};
+    use super::*;
+
+    /// The keys that a schema's object names.
+    fn keys(schema: &Value) -> Vec<&str> {
+        schema["properties"].as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn the_json_schema_names_the_keys_that_are_read() {
+        let schema = of(TESTED);
+        let known = |text: &str, at: &str| -> Vec<String> {
+            let error = read(text).unwrap_err().to_string();
+            let hint = error.lines().find_map(|l| l.strip_prefix("hint: ")).unwrap().to_owned();
+            let all = hint.strip_prefix(&format!("{at} takes ")).unwrap();
+            all.split(", ").map(|k| k.trim_matches('`').to_owned()).collect()
+        };
+        let properties = &schema["properties"];
+        let odd = "Qqqqqqqqqqqqqqqqqqqq = 1\n";
+        assert_eq!(known(&format!("{odd}{PLAIN}"), "the definition"), keys(&schema));
+        let dataset = edited("[dataset]\n", &format!("[dataset]\n{odd}"));
+        assert_eq!(known(&dataset, "[dataset]"), keys(&properties["dataset"]));
+        let run = edited("[run]\n", &format!("[run]\n{odd}"));
+        assert_eq!(known(&run, "[run]"), keys(&properties["run"]));
+        let source = edited("[sources.lines]\n", &format!("[sources.lines]\n{odd}"));
+        let of_source = &properties["sources"]["additionalProperties"]["oneOf"][0];
+        assert_eq!(known(&source, "[sources.lines]"), keys(of_source));
+        let transform = edited("[transforms.upper]\n", &format!("[transforms.upper]\n{odd}"));
+        let of_transform = &properties["transforms"]["additionalProperties"]["oneOf"][0];
+        assert_eq!(known(&transform, "[transforms.upper]"), keys(of_transform));
+        let field = edited("{ intern = true }", &format!("{{ {} }}", odd.trim()));
+        let of_field = &properties["dataset"]["properties"]["fields"]["additionalProperties"];
+        assert_eq!(known(&field, "field `line`"), keys(of_field));
+    }
+
+    #[test]
+    fn every_default_of_a_stage_is_in_its_schema() {
+        // A default that the schema does not tell could not be filled in before hashing.
+        let check =
+            |name: &str, settings: fn(&mut schemars::SchemaGenerator) -> schemars::Schema| {
+                let schema = SettingsSchema::new(settings);
+                let object = schema.object();
+                let required: Vec<&Value> =
+                    object["required"].as_array().map(|r| r.iter().collect()).unwrap_or_default();
+                let properties = object["properties"].as_object();
+                for (key, property) in properties.into_iter().flatten() {
+                    let may_be_null = property.to_string().contains("\"null\"");
+                    let told = property.get("default").is_some() || may_be_null;
+                    assert!(
+                        required.contains(&&json!(key)) || told,
+                        "`{key}` of {name} has no default"
+                    );
+                }
+            };
+        for registry in [TESTED, BUILT_IN] {
+            registry.sources.iter().for_each(|t| check(t.name, t.settings));
+            registry.transforms.iter().for_each(|t| check(t.name, t.settings));
+        }
+    }
+}

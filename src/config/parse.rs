@@ -241,3 +241,57 @@ fn set<T>(setting: &mut T, written: Option<T>) {
         *setting = written;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{PLAIN, TESTED};
+    use super::*;
+
+    fn mutated() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            Just("${".to_owned()),
+            Just("}".to_owned()),
+            Just("\"".to_owned()),
+            Just("[".to_owned()),
+            Just("]]".to_owned()),
+            Just("= 9999999999999999999999".to_owned()),
+            Just(".".to_owned()),
+            Just("\n".to_owned()),
+            Just("inputs = []\n".to_owned()),
+            Just("'\u{1f600}\u{0}'".to_owned()),
+            any::<String>(),
+            (0..PLAIN.len(), 0..40_usize).prop_map(|(at, n)| PLAIN
+                .chars()
+                .skip(at)
+                .take(n)
+                .collect()),
+        ];
+        let edits = prop::collection::vec((0..PLAIN.len(), 0..30_usize, piece), 1..4);
+        edits.prop_map(|edits| {
+            edits.into_iter().fold(PLAIN.to_owned(), |text, (at, gone, piece)| {
+                let before: String = text.chars().take(at).collect();
+                let after: String = text.chars().skip(at + gone).collect();
+                before + &piece + &after
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_reading_panic(text in mutated(), set in ".{0,30}") {
+            let set = Override::parse(&set).ok();
+            let sets: Vec<Override> = set.into_iter().collect();
+            let read = definition(Path::new("p.toml"), &text, &sets, TESTED, &|_| None);
+            match read {
+                Ok(it) => prop_assert_eq!(it.identity().cache_key.len(), 16),
+                Err(errors) => {
+                    prop_assert!(!errors.errors().is_empty());
+                    let shown = errors.to_string();
+                    prop_assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{}", shown);
+                }
+            }
+        }
+    }
+}

@@ -354,7 +354,8 @@ fn last_before(
 ) -> Option<usize> {
     let before = |stage: &Stage| dataset.is_none_or(|at| stage.at.order() < at.order());
     let last = stages.iter().rposition(before);
-    if last.is_none() {
+    // Without stages there may be another problem already: `sources` may be no table.
+    if last.is_none() && (!stages.is_empty() || problems.is_empty()) {
         let problem = match (stages.is_empty(), dataset) {
             (true, _) => Problem {
                 at: None,
