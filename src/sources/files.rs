@@ -72,7 +72,7 @@ fn default_sibling_as() -> String {
 }
 
 /// What of a file's content becomes a column.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Content {
     /// Column `bytes`.
