@@ -240,7 +240,8 @@ impl Definition {
 }
 
 /// What this build of Rowmill brings along.
-const BUILT_IN: Registry = Registry { sources: &[], transforms: &[] };
+const BUILT_IN: Registry =
+    Registry { sources: crate::sources::SOURCES, transforms: crate::transforms::TRANSFORMS };
 
 #[expect(
     clippy::disallowed_types,

@@ -117,13 +117,13 @@ impl SettingsSchema {
         if is_choice(schema) || depth > MAX_DEPTH {
             return;
         }
-        let open = schema.get("additionalProperties").is_some_and(|a| a != &Value::Bool(false));
+        let others = schema.get("additionalProperties").filter(|a| **a != Value::Bool(false));
         for entry in table.entries() {
-            match properties(schema).find(|(key, _)| **key == entry.key) {
-                Some((_, property)) => {
+            let property = properties(schema).find(|(key, _)| **key == entry.key).map(|(_, p)| p);
+            match property.or(others) {
+                Some(property) => {
                     self.check_value(property, &entry.key, &entry.node, depth + 1, problems);
                 }
-                None if open => {}
                 None => {
                     let known = properties(schema).map(|(k, _)| k.as_str());
                     let known: Vec<&str> = known.chain(also.iter().copied()).collect();

@@ -386,3 +386,23 @@ fn files_that_are_no_definitions_are_explained() {
         assert!(errors.to_string().contains(name), "{errors}");
     }
 }
+
+#[test]
+fn every_pipeline_of_the_repository_is_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
+    let mut n_read = 0;
+    for file in walkdir::WalkDir::new(folder).sort_by_file_name() {
+        let file = file.unwrap();
+        if file.path().extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
+        let text = read_file(file.path()).unwrap();
+        let lookup = |name: &str| Some(OsString::from(format!("/{name}")));
+        let it = parse::definition(file.path(), &text, &[], BUILT_IN, &lookup)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let warnings: Vec<String> = it.warnings.iter().map(ToString::to_string).collect();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        n_read += 1;
+    }
+    assert!(n_read > 0);
+}
