@@ -13,6 +13,8 @@ pub mod inputs;
 pub mod schema;
 #[cfg(feature = "run")]
 pub mod sources;
+#[cfg(feature = "run")]
+pub mod stages;
 pub mod storage;
 #[cfg(feature = "run")]
 pub mod transforms;
