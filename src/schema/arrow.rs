@@ -98,9 +98,9 @@ impl Field {
 
     /// The sizes of the lists that hold a row's or an entry's scalars: decimals are one scalar each.
     fn sizes(&self) -> &[usize] {
-        match (&self.logical, self.shape.as_slice()) {
-            (Some(Logical::Decimal128(..)), [sizes @ .., _]) => sizes,
-            (_, sizes) => sizes,
+        match self.shape.as_slice() {
+            [sizes @ .., 16] if matches!(self.logical, Some(Logical::Decimal128(..))) => sizes,
+            sizes => sizes,
         }
     }
 

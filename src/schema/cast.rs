@@ -273,13 +273,11 @@ fn from_slice<S: Widen>(from: &[S], to: Dtype) -> Result<Buffer, BadScalar> {
 fn convert<S: Widen, T: Scalar>(from: &[S], to: Dtype) -> Result<Buffer, BadScalar> {
     let mut converted = Vec::with_capacity(from.len());
     for (index, &value) in from.iter().enumerate() {
-        match T::narrow(value.wide()) {
-            Some(value) => converted.push(value),
-            None => {
-                let message = format!("{value} does not fit {}", to.name());
-                return Err(BadScalar { index, message });
-            }
-        }
+        let Some(value) = T::narrow(value.wide()) else {
+            let message = format!("{value} does not fit {}", to.name());
+            return Err(BadScalar { index, message });
+        };
+        converted.push(value);
     }
     Ok(Buffer::from_vec(converted))
 }

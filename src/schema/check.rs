@@ -112,7 +112,7 @@ impl RowSchema {
         for (i, field) in self.fields.iter().enumerate() {
             let Some(name) = &field.axis else { continue };
             match axes.iter_mut().find(|axis| &axis.name == name) {
-                Some(axis) => axis.fields.push(i),
+                Some(known) => known.fields.push(i),
                 None => axes.push(Axis { name: name.clone(), fields: vec![i] }),
             }
         }

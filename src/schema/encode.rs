@@ -205,7 +205,7 @@ impl<'a> Node<'a> {
     }
 }
 
-fn text<'a, O: OffsetSizeTrait>(array: &'a arrow_array::GenericStringArray<O>) -> Form<'a> {
+fn text<O: OffsetSizeTrait>(array: &arrow_array::GenericStringArray<O>) -> Form<'_> {
     Form::Text(Box::new(move |i| array.value(i)))
 }
 

@@ -95,10 +95,10 @@ fn offer_of_type(data_type: &DataType) -> Result<Offer, String> {
         return Ok(Offer::Bytes(logical));
     }
     if let Some((levels, leaf)) = numbers(data_type) {
-        return match levels.contains(&Level::Of(0)) {
-            true => Err("lists of size 0 hold nothing".into()),
-            false => Ok(Offer::Numbers { levels, leaf }),
-        };
+        if levels.contains(&Level::Of(0)) {
+            return Err("lists of size 0 hold nothing".into());
+        }
+        return Ok(Offer::Numbers { levels, leaf });
     }
     check_nested(data_type, true)?;
     Ok(Offer::Nested)
