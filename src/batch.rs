@@ -217,6 +217,16 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Rows that are the source rows `source_row..` of the partition's first input, with nothing
+    /// dropped, rejected or multiplied: all that is needed to write rows without a pipeline. Reading
+    /// begins again with the first of them.
+    #[must_use]
+    pub fn of_rows(rows: RecordBatch, source_row: u64) -> Self {
+        let provenance = Provenance::of_input(0, source_row, rows.num_rows() as u64);
+        let restart = Restart { source_row, ..Restart::default() };
+        Self { rows, provenance, events: Vec::new(), restart }
+    }
+
     /// The rows `start..start + n_rows` with the events that stand before them; the slice that ends
     /// the batch also holds the events at its end. Buffers are shared, not copied.
     ///

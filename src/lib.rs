@@ -11,6 +11,7 @@ pub mod fingerprint;
 pub mod graph;
 pub mod inputs;
 pub mod schema;
+pub mod shard;
 #[cfg(feature = "run")]
 pub mod sources;
 #[cfg(feature = "run")]

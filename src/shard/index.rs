@@ -1,0 +1,287 @@
+//! `index.parquet`: one Parquet row per row, made in one pass over the field files.
+//!
+//! Invariant: the file is a function of the shard's rows. Row groups, encodings and the writer's
+//! name are fixed, and rows are handed over one group at a time.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::properties::{WriterProperties, WriterVersion};
+
+use super::error::ShardError;
+use super::file::ShardFile;
+use super::layout;
+use super::stream::Stream;
+use crate::schema::{Column, ColumnData, Field, FileRole, Kind, RowSchema};
+use crate::storage::{ReadFile, Storage};
+
+/// Rows of a row group.
+const GROUP_ROWS: usize = 65_536;
+
+/// Writes the index of a shard whose field files are complete.
+pub(super) fn write(
+    storage: &dyn Storage,
+    dir: &Path,
+    schema: &RowSchema,
+    n_rows: u64,
+    to: &mut ShardFile,
+) -> Result<(), ShardError> {
+    let mut readers = Vec::new();
+    let mut columns = vec![ArrowField::new("row", DataType::Int64, false)];
+    let key = schema.key().into_iter().map(|key| (key, true));
+    let others = schema.fields().iter().enumerate();
+    let others = others.filter(|(i, _)| Some(*i) != schema.key_index()).map(|(_, f)| (f, f.index));
+    for (field, has_value) in key.chain(others) {
+        let reader = Reader::open(storage, dir, field, has_value)?;
+        columns.extend(reader.columns());
+        readers.push(reader);
+    }
+    let columns: SchemaRef = Arc::new(ArrowSchema::new(columns));
+    let mut sink = Sink { file: to, error: None };
+    let written = write_groups(&mut sink, &columns, &mut readers, n_rows);
+    let error = sink.error.take();
+    match written {
+        Err(Stop::Shard(error)) => Err(error),
+        Err(Stop::Parquet(source)) => {
+            Err(error
+                .unwrap_or_else(|| ShardError::Index { path: dir.join(layout::INDEX), source }))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Why an index could not be made.
+enum Stop {
+    Shard(ShardError),
+    Parquet(ParquetError),
+}
+
+impl<E: Into<ShardError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Shard(error.into())
+    }
+}
+
+fn write_groups(
+    sink: &mut Sink<'_>,
+    columns: &SchemaRef,
+    readers: &mut [Reader<'_>],
+    n_rows: u64,
+) -> Result<(), Stop> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::UNCOMPRESSED)
+        .set_created_by("rowmill".to_owned())
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .build();
+    let mut writer =
+        ArrowWriter::try_new(sink, Arc::clone(columns), Some(properties)).map_err(Stop::Parquet)?;
+    let mut from = 0;
+    while from < n_rows {
+        let n = usize::try_from(n_rows - from).map_or(GROUP_ROWS, |left| left.min(GROUP_ROWS));
+        let to = from + n as u64;
+        let rows: Int64Array = (from.cast_signed()..to.cast_signed()).collect();
+        let mut arrays: Vec<ArrayRef> = vec![Arc::new(rows)];
+        for reader in &mut *readers {
+            reader.next(n, &mut arrays)?;
+        }
+        let batch = RecordBatch::try_new(Arc::clone(columns), arrays);
+        writer.write(&batch.map_err(|e| Stop::Parquet(e.into()))?).map_err(Stop::Parquet)?;
+        writer.flush().map_err(Stop::Parquet)?;
+        from = to;
+    }
+    writer.close().map(drop).map_err(Stop::Parquet)
+}
+
+/// Reads what the index says of one field, a group of rows at a time.
+struct Reader<'a> {
+    field: &'a Field,
+    has_value: bool,
+    values: Option<Stream>,
+    valid: Option<Stream>,
+    offsets: Option<Stream>,
+    last_offset: i64,
+    codes: Option<Stream>,
+    dictionary: Option<(Box<dyn ReadFile>, Box<dyn ReadFile>)>,
+}
+
+impl<'a> Reader<'a> {
+    fn open(
+        storage: &dyn Storage,
+        dir: &Path,
+        field: &'a Field,
+        has_value: bool,
+    ) -> Result<Self, ShardError> {
+        let mut this = Self {
+            field,
+            has_value,
+            values: None,
+            valid: None,
+            offsets: None,
+            last_offset: 0,
+            codes: None,
+            dictionary: None,
+        };
+        let (mut dict, mut dict_offsets) = (None, None);
+        for file in field.files() {
+            let path = dir.join(&file.name);
+            match file.role {
+                FileRole::Valid => this.valid = Some(Stream::open(storage, &path)?),
+                FileRole::Codes => this.codes = Some(Stream::open(storage, &path)?),
+                FileRole::Values if has_value => this.values = Some(Stream::open(storage, &path)?),
+                FileRole::Offsets if has_value => {
+                    let mut offsets = Stream::open(storage, &path)?;
+                    this.last_offset = offsets.take_i64()?;
+                    this.offsets = Some(offsets);
+                }
+                FileRole::Dict if has_value => dict = Some(storage.open(&path)?),
+                FileRole::DictOffsets if has_value => dict_offsets = Some(storage.open(&path)?),
+                _ => {}
+            }
+        }
+        this.dictionary = dict.zip(dict_offsets);
+        Ok(this)
+    }
+
+    /// The columns it fills.
+    fn columns(&self) -> Vec<ArrowField> {
+        let Field { stem, nullable, .. } = self.field;
+        let mut columns = Vec::new();
+        if self.valid.is_some() {
+            columns.push(ArrowField::new(format!("has_{stem}"), DataType::Boolean, false));
+        }
+        if self.codes.is_some() {
+            columns.push(ArrowField::new(format!("{stem}_key"), DataType::Int64, true));
+        }
+        if self.has_value {
+            columns.push(ArrowField::new(stem, value_type(self.field), *nullable));
+        }
+        columns
+    }
+
+    /// Adds the columns of the next `n` rows.
+    fn next(&mut self, n: usize, arrays: &mut Vec<ArrayRef>) -> Result<(), Stop> {
+        let mut valid = match &mut self.valid {
+            Some(valid) => Some(valid.take(n)?.to_vec()),
+            None => None,
+        };
+        if let Some(valid) = &valid {
+            let has: BooleanArray = valid.iter().map(|byte| Some(*byte != 0)).collect();
+            arrays.push(Arc::new(has));
+        }
+        let mut codes = Vec::new();
+        if let Some(stream) = &mut self.codes {
+            for _ in 0..n {
+                codes.push(stream.take_i32()?);
+            }
+            let present = |code: &i32| (*code >= 0).then_some(i64::from(*code));
+            arrays.push(Arc::new(codes.iter().map(present).collect::<Int64Array>()));
+        }
+        if !self.has_value {
+            return Ok(());
+        }
+        let data = match self.field.kind {
+            Kind::Interned => {
+                valid = Some(codes.iter().map(|code| u8::from(*code >= 0)).collect());
+                self.interned(&codes)?
+            }
+            Kind::Fixed => {
+                let Some(values) = &mut self.values else { return Ok(()) };
+                let bytes = values.take(n * self.field.unit_bytes())?.to_vec();
+                if self.field.categories.is_some() && self.field.nullable {
+                    // A categorical field is null where its code is negative.
+                    let codes = bytes.chunks_exact(self.field.unit_bytes());
+                    let is_present = |code: &[u8]| code.last().is_some_and(|byte| byte & 0x80 == 0);
+                    valid = Some(codes.map(|code| u8::from(is_present(code))).collect());
+                }
+                ColumnData::Fixed { bytes: Buffer::from_vec(bytes) }
+            }
+            Kind::Ragged | Kind::Free => self.list(n)?,
+        };
+        let valid = valid.map(Buffer::from_vec);
+        let column = Column { valid, data, unit_bytes: self.field.unit_bytes() };
+        let array = self.field.array(&column, n)?;
+        let plain = arrow_cast::cast(&array, &value_type(self.field));
+        arrays.push(plain.map_err(|e| Stop::Parquet(e.into()))?);
+        Ok(())
+    }
+
+    fn list(&mut self, n: usize) -> Result<ColumnData, Stop> {
+        let mut offsets = vec![0];
+        let first = self.last_offset;
+        if let Some(stream) = &mut self.offsets {
+            for _ in 0..n {
+                self.last_offset = stream.take_i64()?;
+                offsets.push(self.last_offset - first);
+            }
+        }
+        let n_entries = usize::try_from(self.last_offset - first).unwrap_or_default();
+        let bytes = match &mut self.values {
+            Some(values) => values.take(n_entries * self.field.unit_bytes())?.to_vec(),
+            None => Vec::new(),
+        };
+        let (offsets, bytes) = (ScalarBuffer::from(offsets), Buffer::from_vec(bytes));
+        Ok(ColumnData::Ragged { offsets, bytes })
+    }
+
+    /// The values of these codes.
+    fn interned(&self, codes: &[i32]) -> Result<ColumnData, Stop> {
+        let mut offsets = vec![0];
+        let mut bytes = Vec::new();
+        let mut ends = [0; 16];
+        for code in codes {
+            if let (Some((values, places)), Ok(code)) = (&self.dictionary, u64::try_from(*code)) {
+                places.read_at(&mut ends, code * 8)?;
+                let [from, to] = ends.as_chunks::<8>().0 else { continue };
+                let (from, to) = (u64::from_le_bytes(*from), u64::from_le_bytes(*to));
+                let start = bytes.len();
+                let n = usize::try_from(to.saturating_sub(from)).unwrap_or_default();
+                bytes.resize(start + n, 0);
+                if let Some(room) = bytes.get_mut(start..) {
+                    values.read_at(room, from)?;
+                }
+            }
+            offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+        }
+        let (offsets, bytes) = (ScalarBuffer::from(offsets), Buffer::from_vec(bytes));
+        Ok(ColumnData::Interned { offsets, bytes })
+    }
+}
+
+/// The type of a field's values in the index: text and bytes plainly, not as codes.
+fn value_type(field: &Field) -> DataType {
+    match field.arrow().data_type() {
+        DataType::Dictionary(_, values) => values.as_ref().clone(),
+        plain => plain.clone(),
+    }
+}
+
+/// A file of a shard, for a Parquet writer.
+struct Sink<'a> {
+    file: &'a mut ShardFile,
+    /// Why the file could not be written.
+    error: Option<ShardError>,
+}
+
+impl io::Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.file.append(bytes) {
+            Ok(()) => Ok(bytes.len()),
+            Err(error) => {
+                self.error = Some(error);
+                Err(io::Error::other("the index cannot be written"))
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

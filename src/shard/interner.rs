@@ -1,0 +1,108 @@
+//! Replaces values by codes: hash → code, never the values themselves.
+//!
+//! Leaves out: the dictionary's files (`fields`).
+//!
+//! Invariants:
+//! 1. Codes count up from 0 in the order in which values are first seen.
+//! 2. Values of equal hash are one value: the keys are the first 128 bits of BLAKE3, where two
+//!    values of equal hash will not be found by chance or on purpose.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// The values of one interned field of one shard.
+#[derive(Debug, Default)]
+pub(super) struct Interner {
+    codes: HashMap<Key, i32, BuildHasherDefault<FirstWord>>,
+    /// The value asked for last: neighbouring rows often have the same.
+    last: Vec<u8>,
+    last_code: Option<i32>,
+}
+
+/// What an interner says of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    /// It was seen before.
+    Known(i32),
+    /// It is seen for the first time, and has this code from now on.
+    New(i32),
+}
+
+/// Half the BLAKE3 of a value; in two words, because a `u128` would be padded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key([u64; 2]);
+
+impl std::hash::Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0[0]);
+    }
+}
+
+/// Takes the first word of a hash for the hash: it is as random as one can be.
+#[derive(Debug, Default)]
+struct FirstWord(u64);
+
+impl Hasher for FirstWord {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Interner {
+    /// The code of `value`. `None` when there are more values than codes.
+    pub(super) fn code(&mut self, value: &[u8]) -> Option<Code> {
+        if let Some(code) = self.last_code.filter(|_| self.last == value) {
+            return Some(Code::Known(code));
+        }
+        let next = i32::try_from(self.codes.len()).ok()?;
+        let code = match self.codes.entry(key(value)) {
+            Entry::Occupied(known) => Code::Known(*known.get()),
+            Entry::Vacant(vacant) => Code::New(*vacant.insert(next)),
+        };
+        let (Code::Known(number) | Code::New(number)) = code;
+        self.last_code = Some(number);
+        self.last.clear();
+        self.last.extend_from_slice(value);
+        Some(code)
+    }
+
+    /// Number of distinct values.
+    pub(super) fn n_values(&self) -> u64 {
+        self.codes.len() as u64
+    }
+}
+
+fn key(value: &[u8]) -> Key {
+    let hash = blake3::hash(value);
+    let (words, _) = hash.as_bytes().as_chunks::<8>();
+    let word = |i: usize| words.get(i).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Key([word(0), word(1)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_count_up_in_the_order_of_first_sight() {
+        let mut interner = Interner::default();
+        let mut seen = Vec::new();
+        for value in ["b", "a", "a", "b", "", "c", ""] {
+            seen.push(interner.code(value.as_bytes()).unwrap());
+        }
+        use Code::{Known, New};
+        assert_eq!(seen, [New(0), New(1), Known(1), Known(0), New(2), New(3), Known(2)]);
+        assert_eq!(interner.n_values(), 4);
+    }
+}

@@ -1,0 +1,49 @@
+//! Shards: the unit of seal, verify, push and open.
+//!
+//! A [`Writer`] lays the rows of one partition into shards, commits them as it goes and seals each
+//! one when it is full; opened again after a crash it continues at the last commit. The bytes are
+//! described in `docs/format.md`.
+//!
+//! In reading order: `layout` (names), `log` and `manifest` (what a writer leaves for itself),
+//! `file`, `interner` and `fields` (how rows become bytes), `open` and `committer` (an open shard and
+//! its commits), `ledger` (books), `recovery` (what is done with what a crash left), `seal` with
+//! `keys` and `index` (how a shard is finished), `writer` (a partition's shards in order).
+//!
+//! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
+//!
+//! Invariants:
+//! 1. Sealed bytes are a function of the rows, rejects, inputs' names and limits: not of batches,
+//!    commits or interruptions.
+//! 2. Names and bytes are durable before anything relies on them.
+//! 3. What an earlier run promised and cannot be found is refused by name, never made up.
+
+#[cfg(target_endian = "big")]
+compile_error!("rows are written as they lie in memory, which has to be little-endian");
+
+pub mod layout;
+pub mod log;
+
+mod committer;
+mod error;
+mod fields;
+mod file;
+mod index;
+mod interner;
+mod keys;
+mod ledger;
+mod manifest;
+mod open;
+mod partition_log;
+mod recovery;
+mod seal;
+mod stream;
+mod trash;
+mod walk;
+mod writer;
+
+pub use error::{Damage, ShardError};
+pub use seal::SealedShard;
+pub use trash::empty_trash;
+pub use writer::{
+    CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, Writer, WriterOptions,
+};

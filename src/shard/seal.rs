@@ -1,0 +1,287 @@
+//! How a shard is finished: the files made at the seal, its sums, its sentinel and its place.
+//!
+//! Leaves out: when a shard is full (`writer`), and how a seal that a crash cut short is found again
+//! (`recovery`).
+//!
+//! Invariants:
+//! 1. The sentinel is written after everything it covers is durable, and nothing it covers is
+//!    written again.
+//! 2. Before the sentinel the seal can be begun anew from the manifest; after it, every step can be
+//!    done twice.
+//! 3. A sealed shard's bytes are a function of its rows and rejects, of the inputs' names and of
+//!    where it stands in its partition.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::error::{Damage, Fault, ShardError};
+use super::file::{FileSums, ShardFile};
+use super::manifest::{Cut, LogEntry, Next, Segment};
+use super::open::OpenShard;
+use super::partition_log::PartitionLog;
+use super::stream::Stream;
+use super::writer::WriterOptions;
+use super::{index, keys, layout, trash};
+use crate::batch::Position;
+use crate::fingerprint::{InputName, canonical_json, sha256_hex};
+use crate::schema::{Field, FileRole, LAYOUT};
+use crate::storage::{EntryKind, Storage, parent};
+
+/// A shard whose sentinel is in place. Only sealing one, or verifying it, makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedShard {
+    id: String,
+    rows: u64,
+    bytes: u64,
+    path: PathBuf,
+}
+
+impl SealedShard {
+    /// The shard of a line of its partition's log, which is in its place.
+    pub(super) fn of_entry(dataset: &Path, entry: &LogEntry) -> Option<Self> {
+        let id = entry.id.clone()?;
+        let path = layout::sealed(dataset, &id);
+        Some(Self { id, rows: entry.rows, bytes: entry.bytes, path })
+    }
+
+    /// Its name: the first 32 hex digits of the BLAKE3 of its `B3SUMS`.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes of all its files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What `_COMPLETE` says of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Sentinel {
+    rows: u64,
+    sums_b3: String,
+}
+
+/// Seals a shard whose last segment is committed: makes the missing files, the sums and the
+/// sentinel. Gives the line for the partition's log.
+///
+/// # Durability
+/// On `Ok` the folder is complete and durable under its open name; [`finish`] does the rest.
+pub(super) fn seal(
+    storage: &dyn Storage,
+    options: &WriterOptions,
+    shard: OpenShard,
+    cut: Cut,
+) -> Result<LogEntry, ShardError> {
+    let (seq, rows, dir) = (shard.number, shard.fields.n_rows(), shard.dir.clone());
+    let first = shard.first_row();
+    let entries = shard.fields.entries();
+    let mut sums = shard.into_sums()?;
+    let mut make = |name: &str, write: &mut Content<'_>| {
+        let mut file = ShardFile::create(storage, &dir, name)?;
+        write(&mut file)?;
+        file.sync()?;
+        sums.push(file.into_sums()?);
+        Ok::<_, ShardError>(())
+    };
+    for field in options.schema.fields() {
+        let Some(sidecar) = &field.sidecar else { continue };
+        make(sidecar, &mut |file| {
+            let written = write_sidecar(storage, &dir, field, file);
+            written.map_err(|fault| fault.at(&options.slot, seq))
+        })?;
+    }
+    if let Some(key) = options.schema.key() {
+        make(layout::KEYS, &mut |file| keys::write(storage, &dir, key, rows, file))?;
+    }
+    make(layout::INDEX, &mut |file| index::write(storage, &dir, &options.schema, rows, file))?;
+    for (name, document) in [
+        (layout::SCHEMA, options.schema.to_json()),
+        (layout::SHAPES, options.schema.shapes_json(rows, &entries)),
+        (layout::FINGERPRINT, fingerprint(options, first, cut.next)),
+    ] {
+        make(name, &mut |file| file.append(&layout::document(&document)))?;
+    }
+    sums.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+    let mut blocks = ShardFile::create(storage, &dir, layout::BLOCKS)?;
+    for block in sums.iter().flat_map(|file| &file.blocks) {
+        blocks.append(&block.to_le_bytes())?;
+    }
+    blocks.sync()?;
+    sums.push(blocks.into_sums()?);
+    sums.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+    let list = sum_list(&sums);
+    let mut file = storage.create(&dir.join(layout::SUMS))?;
+    file.append(list.as_bytes())?;
+    file.sync()?;
+    storage.sync_dir(&dir)?;
+    let sums_b3 = blake3::hash(list.as_bytes()).to_hex().to_string();
+    let sentinel = layout::document(&json!(Sentinel { rows, sums_b3: sums_b3.clone() }));
+    storage.write_atomic(&dir.join(layout::COMPLETE), &sentinel)?;
+    let bytes =
+        sums.iter().map(|file| file.len).sum::<u64>() + (list.len() + sentinel.len()) as u64;
+    Ok(LogEntry { seq, id: Some(id_of(&sums_b3)), rows, bytes, cut })
+}
+
+/// Writes a file's content.
+type Content<'a> = dyn FnMut(&mut ShardFile) -> Result<(), ShardError> + 'a;
+
+/// Takes a shard whose sentinel is in place from its open folder to where it belongs, after writing
+/// the log's line if it is `unlogged`.
+///
+/// # Durability
+/// On `Ok` the shard is durable under its id, and the log says so.
+pub(super) fn finish(
+    storage: &dyn Storage,
+    options: &WriterOptions,
+    log: &mut PartitionLog,
+    entry: &LogEntry,
+    is_unlogged: bool,
+) -> Result<Option<SealedShard>, ShardError> {
+    let dir = layout::open_shard(&options.dataset, &options.slot, entry.seq);
+    if is_unlogged {
+        // A sentinel that was found may have been seen before it was durable.
+        storage.sync_dir(&dir)?;
+        log.append(storage, entry.clone())?;
+    }
+    if storage.stat(&dir.join(layout::MANIFEST))?.is_some() {
+        storage.remove_file(&dir.join(layout::MANIFEST))?;
+    }
+    storage.sync_dir(&dir)?;
+    let Some(sealed) = SealedShard::of_entry(&options.dataset, entry) else { return Ok(None) };
+    let label = format!("{}-{}", options.slot, entry.seq);
+    if is_in_place(storage, &sealed.path)? {
+        trash::discard(storage, &options.dataset, &dir, &label)?;
+        return Ok(Some(sealed));
+    }
+    if storage.stat(&sealed.path)?.is_some() {
+        trash::discard(storage, &options.dataset, &sealed.path, &label)?;
+    }
+    storage.rename(&dir, &sealed.path)?;
+    storage.sync_dir(parent(&sealed.path))?;
+    storage.sync_dir(parent(&dir))?;
+    Ok(Some(sealed))
+}
+
+/// Whether a folder holds a shard that is sealed, here or with its field files elsewhere.
+pub(super) fn is_in_place(storage: &dyn Storage, path: &Path) -> Result<bool, ShardError> {
+    Ok(storage.stat(&path.join(layout::COMPLETE))?.is_some()
+        || storage.stat(&path.join(layout::REMOTE))?.is_some())
+}
+
+/// The log's line of a shard that was sealed but not logged, from what its folder holds.
+pub(super) fn entry_of_sealed(
+    storage: &dyn Storage,
+    dir: &Path,
+    number: u64,
+    last: &Segment,
+) -> Result<LogEntry, Fault> {
+    let sentinel = read_sentinel(storage, dir)?;
+    if sentinel.rows != last.rows {
+        return Err(Damage::Sentinel.into());
+    }
+    let files = storage.list(dir)?.unwrap_or_default();
+    let counts = files.iter().filter(|f| f.kind == EntryKind::File && f.name != layout::MANIFEST);
+    let bytes = counts.map(|file| file.len).sum();
+    let id = Some(id_of(&sentinel.sums_b3));
+    Ok(LogEntry { seq: number, id, rows: sentinel.rows, bytes, cut: last.cut.clone() })
+}
+
+/// Checks that an open folder with a sentinel holds the shard that the log says.
+pub(super) fn check_sealed(
+    storage: &dyn Storage,
+    dir: &Path,
+    entry: &LogEntry,
+) -> Result<(), Fault> {
+    let id = id_of(&read_sentinel(storage, dir)?.sums_b3);
+    if entry.id.as_ref() == Some(&id) { Ok(()) } else { Err(Damage::Sentinel.into()) }
+}
+
+fn read_sentinel(storage: &dyn Storage, dir: &Path) -> Result<Sentinel, Fault> {
+    let bytes = storage.read(&dir.join(layout::COMPLETE))?.unwrap_or_default();
+    let sentinel: Sentinel = serde_json::from_slice(&bytes).map_err(|_| Damage::Sentinel)?;
+    let list = storage.read(&dir.join(layout::SUMS))?.unwrap_or_default();
+    if blake3::hash(&list).to_hex().as_str() != sentinel.sums_b3 {
+        return Err(Damage::Sentinel.into());
+    }
+    Ok(sentinel)
+}
+
+fn id_of(sums_b3: &str) -> String {
+    sums_b3.chars().take(layout::ID_DIGITS).collect()
+}
+
+/// The content of `B3SUMS`.
+fn sum_list(sums: &[FileSums]) -> String {
+    let lines = sums.iter().map(|file| format!("{}  {}\n", file.blake3.to_hex(), file.name));
+    lines.collect()
+}
+
+/// The document of `fingerprint.json`.
+fn fingerprint(options: &WriterOptions, first: Option<Position>, next: Next) -> Value {
+    let inputs = options.inputs.iter().map(|input| {
+        let (path, size, range) = (input.path.as_str(), input.size, input.range.as_ref());
+        InputName { path, size, range, b3: None }.to_json()
+    });
+    let mut document = json!({
+        "cache_key": options.cache_key,
+        "inputs": inputs.collect::<Vec<_>>(),
+        "layout": LAYOUT,
+        "slot": options.slot,
+        "source": { "from": first, "to": next.position() },
+    });
+    let hash = sha256_hex(canonical_json(&document).as_bytes());
+    if let Some(members) = document.as_object_mut() {
+        members.insert("hash".to_owned(), hash.into());
+    }
+    document
+}
+
+/// Writes a dictionary as a JSON document, a value at a time.
+fn write_sidecar(
+    storage: &dyn Storage,
+    dir: &Path,
+    field: &Field,
+    to: &mut ShardFile,
+) -> Result<(), Fault> {
+    let open = |role| {
+        let files = field.files();
+        let file = files.iter().find(|file| file.role == role).map_or("", |file| &file.name);
+        Stream::open(storage, &dir.join(file))
+    };
+    let (mut values, mut offsets) = (open(FileRole::Dict)?, open(FileRole::DictOffsets)?);
+    let mut from = offsets.take_i64()?;
+    let mut line = Vec::new();
+    to.append(b"{")?;
+    for code in 0..offsets.left() / 8 {
+        let end = offsets.take_i64()?;
+        let value = values.take(usize::try_from(end - from).unwrap_or_default())?;
+        let damaged = |_| Damage::Dictionary { stem: field.stem.clone() };
+        let text = std::str::from_utf8(value).map_err(damaged)?;
+        line.clear();
+        let begin = if code == 0 { "\n  " } else { ",\n  " };
+        line.extend_from_slice(format!("{begin}\"{code}\": ").as_bytes());
+        // Text into memory: this cannot fail.
+        drop(serde_json::to_writer(&mut line, text));
+        to.append(&line)?;
+        from = end;
+    }
+    to.append(if line.is_empty() { b"}\n" } else { b"\n}\n" })?;
+    Ok(())
+}

@@ -1,0 +1,640 @@
+//! Writes the rows of one partition: its shards, in order.
+//!
+//! Leaves out: how a shard's files look (`fields`), are committed (`open`) and sealed (`seal`).
+//!
+//! Invariants:
+//! 1. Every row goes to exactly one shard; a shard ends at the first row at which a limit is
+//!    reached, and is sealed when its next row arrives or the partition ends. Rejects after a row
+//!    belong to that row's shard.
+//! 2. Where a batch or a commit ends never shows in a sealed file.
+//! 3. After an error nothing more is written: the next writer finds out what is durable.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::committer::Committer;
+use super::error::ShardError;
+use super::fields;
+use super::ledger::Ledger;
+use super::manifest::{Cut, Header, LogEntry, Manifest, Next};
+use super::open::OpenShard;
+use super::partition_log::PartitionLog;
+use super::recovery::{Observed, Recovery, decide};
+use super::seal::{self, SealedShard};
+use super::walk::Walk;
+use super::{layout, trash};
+use crate::batch::{Batch, Event, Outcome, Position, Restart};
+use crate::books::Books;
+use crate::schema::{LAYOUT, RowSchema};
+use crate::storage::{EntryKind, Storage, parent};
+
+/// What a writer has to know of its partition.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// Folder of the dataset, `<out>/<name>/<cache key>`. Its writer's lock is held by the caller.
+    pub dataset: PathBuf,
+    /// The dataset's cache key.
+    pub cache_key: String,
+    /// The partition's slot, which names its working state.
+    pub slot: String,
+    /// The fields of a row.
+    pub schema: RowSchema,
+    /// Names of the stages in the order in which rows pass them, for books and rejects.
+    pub stages: Vec<String>,
+    /// What the rows come from, in partition order.
+    pub inputs: Vec<ShardInput>,
+    /// How large shards and rows may be.
+    pub limits: ShardLimits,
+    /// How often rows are made durable.
+    pub commits: CommitPolicy,
+}
+
+/// An input, as `fingerprint.json` names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardInput {
+    /// Path relative to the source's root, with `/`.
+    pub path: String,
+    /// Number of bytes read.
+    pub size: u64,
+    /// The bytes read, where the file is cut.
+    pub range: Option<Range<u64>>,
+}
+
+/// How large shards and rows may be. A shard ends at the first row at which one is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardLimits {
+    /// Bytes that rows add to field files and dictionaries.
+    pub bytes: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Distinct values of an interned field.
+    pub intern_values: u64,
+    /// Most bytes of a row's values: a larger row is an error.
+    pub row_bytes: u64,
+}
+
+impl Default for ShardLimits {
+    /// 256 MiB or a million rows; rows of up to 64 MiB.
+    fn default() -> Self {
+        Self { bytes: 256 << 20, rows: 1_000_000, intern_values: 1_000_000, row_bytes: 64 << 20 }
+    }
+}
+
+/// How often rows are made durable. It decides how much is written again after a crash, and nothing
+/// else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitPolicy {
+    /// A commit is due when this many bytes were added since the last one.
+    pub bytes: u64,
+    /// A commit is due when the last one is this long ago.
+    pub interval: Option<Duration>,
+}
+
+impl Default for CommitPolicy {
+    /// Every 64 MiB or 5 seconds.
+    fn default() -> Self {
+        Self { bytes: 64 << 20, interval: Some(Duration::from_secs(5)) }
+    }
+}
+
+/// What a writer found of an earlier run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resume {
+    /// Nothing: the partition begins.
+    Start,
+    /// It is to be continued.
+    At {
+        /// Where reading begins again.
+        restart: Restart,
+        /// No row before this position is wanted; rows and events before it may be given, and are
+        /// left out.
+        next: Position,
+        /// Rows of the partition that are durable.
+        rows: u64,
+    },
+    /// Its last shard is sealed: there is nothing to do but [`Writer::finish`].
+    Finished,
+}
+
+/// What a call has brought about.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Commits that have become durable.
+    pub commits: u64,
+    /// Shards that have been sealed.
+    pub sealed: Vec<SealedShard>,
+    /// Rows of the partition that are durable.
+    pub rows: u64,
+}
+
+/// A partition that is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// Its shards, in order.
+    pub shards: Vec<SealedShard>,
+    /// Its books.
+    pub books: Books,
+    /// Its rows.
+    pub rows: u64,
+}
+
+/// Writes one partition.
+#[derive(Debug)]
+pub struct Writer {
+    storage: Arc<dyn Storage>,
+    options: WriterOptions,
+    log: PartitionLog,
+    sealed: Vec<SealedShard>,
+    shard: Option<OpenShard>,
+    committer: Committer,
+    ledger: Ledger,
+    /// Where reading begins again to come to what was appended last.
+    restart: Restart,
+    /// Rows before this position are already written.
+    resumed_at: Option<Position>,
+    /// Rows of sealed shards.
+    rows_before: u64,
+    /// Something was appended since the last commit.
+    is_dirty: bool,
+    uncommitted_bytes: u64,
+    last_commit: Option<Instant>,
+    progress: Progress,
+    is_stopped: bool,
+}
+
+impl Writer {
+    /// Opens a partition for writing, and finds out what an earlier run left of it.
+    ///
+    /// # Errors
+    /// The system refused, or what was left is not what was promised ([`ShardError::Damaged`],
+    /// [`ShardError::Lost`]).
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        options: WriterOptions,
+    ) -> Result<(Self, Resume), ShardError> {
+        check_limits(&options)?;
+        let dataset = &options.dataset;
+        let open_shards = layout::open_shards(dataset, &options.slot);
+        make_dir(&*storage, dataset)?;
+        // Each call also makes durable what a crash may have left beside its folder.
+        for dir in [layout::shards(dataset), layout::trash(dataset), layout::logs(dataset)] {
+            make_dir(&*storage, &dir)?;
+        }
+        let log = PartitionLog::open(&*storage, &layout::log(dataset, &options.slot))?;
+        if !log.has_ended() {
+            make_dir(&*storage, &open_shards)?;
+        }
+        let mut this = Self {
+            committer: Committer::new(storage.overlap()),
+            ledger: Ledger::start(&options.stages),
+            storage,
+            options,
+            log,
+            sealed: Vec::new(),
+            shard: None,
+            restart: Restart::default(),
+            resumed_at: None,
+            rows_before: 0,
+            is_dirty: false,
+            uncommitted_bytes: 0,
+            last_commit: None,
+            progress: Progress::default(),
+            is_stopped: false,
+        };
+        let resume = this.recover()?;
+        Ok((this, resume))
+    }
+
+    /// Shards of the partition that are sealed, in order, those of earlier runs included.
+    #[must_use]
+    pub fn sealed(&self) -> &[SealedShard] {
+        &self.sealed
+    }
+
+    /// Appends the rows of a batch. Rows and events that stand before the position at which the
+    /// partition was resumed are left out, and not counted.
+    ///
+    /// # Durability
+    /// The rows survive once [`Progress::rows`] counts them.
+    ///
+    /// # Errors
+    /// A batch that does not fit the schema or contradicts the ones before it; a row that is too
+    /// large; a failure of the disk, also of a commit that was under way.
+    pub fn append(&mut self, batch: &Batch) -> Result<Progress, ShardError> {
+        self.guarded(|this| this.append_batch(batch))
+    }
+
+    /// Commits.
+    ///
+    /// # Durability
+    /// On `Ok` everything appended so far survives a power cut.
+    ///
+    /// # Errors
+    /// A failure of the disk.
+    pub fn commit(&mut self) -> Result<Progress, ShardError> {
+        self.guarded(|this| {
+            if this.is_dirty {
+                this.start_commit(Next::At(this.ledger.next()), this.restart.clone())?;
+            }
+            this.wait()
+        })
+    }
+
+    /// Ends the partition: seals its last shard.
+    ///
+    /// # Durability
+    /// On `Ok` all shards are sealed and in their places.
+    ///
+    /// # Errors
+    /// A failure of the disk; a resumed partition that ended before it came to where it was left.
+    pub fn finish(mut self) -> Result<Finished, ShardError> {
+        self.check()?;
+        if !self.log.has_ended() {
+            self.end()?;
+        }
+        let books = self.ledger.books().clone();
+        Ok(Finished { shards: self.sealed, books, rows: self.rows_before })
+    }
+
+    fn check(&self) -> Result<(), ShardError> {
+        if self.is_stopped {
+            return Err(ShardError::Stopped { slot: self.options.slot.clone() });
+        }
+        Ok(())
+    }
+
+    /// Does `act` unless something failed before, and gives what came of it.
+    fn guarded(
+        &mut self,
+        act: impl FnOnce(&mut Self) -> Result<(), ShardError>,
+    ) -> Result<Progress, ShardError> {
+        self.check()?;
+        let outcome = self.committer.poll().map_err(ShardError::from).and_then(|done| {
+            self.note(done);
+            act(self)
+        });
+        self.is_stopped = outcome.is_err();
+        outcome?;
+        let rows = self.progress.rows;
+        Ok(std::mem::replace(&mut self.progress, Progress { rows, ..Progress::default() }))
+    }
+
+    fn append_batch(&mut self, batch: &Batch) -> Result<(), ShardError> {
+        if self.log.has_ended() {
+            return Ok(());
+        }
+        let mut walk = Walk::new(batch)?;
+        if let Some(next) = self.resumed_at
+            && let Some((input, source_row)) = walk.skip_to(next)
+        {
+            self.ledger.arrive(input, source_row)?;
+        }
+        let Some((input, source_row)) = walk.first() else { return Ok(()) };
+        if self.is_due() {
+            self.ledger.arrive(input, source_row)?;
+            self.start_commit(Next::At(self.ledger.next()), batch.restart.clone())?;
+        }
+        self.restart.clone_from(&batch.restart);
+        let columns = self.options.schema.columns(&batch.rows)?;
+        let n_rows = walk.n_rows();
+        let (schema, limit) = (&self.options.schema, self.options.limits.row_bytes);
+        if let Some((row, bytes)) = fields::too_large(schema, &columns, walk.row(), n_rows, limit) {
+            return Err(self.row_too_large(batch.provenance.position(row as u64), bytes));
+        }
+        loop {
+            while let Some(event) = walk.next_event() {
+                self.event(event)?;
+            }
+            let Some(position) = walk.position() else { break };
+            if self.shard.as_ref().is_some_and(|s| s.fields.is_full(&self.options.limits)) {
+                self.ledger.arrive(position.input, position.source_row)?;
+                self.seal(Next::At(position))?;
+            }
+            let limits = self.options.limits;
+            let fields = &mut self.shard_at(position)?.fields;
+            let before = fields.bytes();
+            let n = fields.append(&columns, walk.row(), n_rows, &limits)?;
+            self.uncommitted_bytes += fields.bytes() - before;
+            self.is_dirty = true;
+            let end = walk.row() + n;
+            while let Some((run, n_rows)) = walk.next_run(end) {
+                self.ledger.rows(run, n_rows)?;
+                self.shard_at(position)?.push_run(run, n_rows)?;
+                while let Some(event) = walk.next_event() {
+                    self.event(event)?;
+                }
+            }
+        }
+        let at = self.ledger.next();
+        let is_past = |next: Position| (next.input, next.source_row) < (at.input, at.source_row);
+        if self.resumed_at.is_some_and(is_past) {
+            self.resumed_at = None;
+        }
+        let interval = self.options.commits.interval;
+        if self.is_dirty && interval.is_some() && self.interval_is_over() {
+            self.start_commit(Next::At(self.ledger.next()), self.restart.clone())?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ShardError> {
+        if !self.ledger.event(event)? {
+            return Ok(());
+        }
+        self.is_dirty = true;
+        if matches!(event.outcome, Outcome::Rejected { .. }) {
+            let position =
+                Position { input: event.input, source_row: event.source_row, sub_row: 0 };
+            let stages = std::mem::take(&mut self.options.stages);
+            let outcome = self.shard_at(position).and_then(|shard| shard.reject(event, &stages));
+            self.options.stages = stages;
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// The open shard; a new one begins at `position`, the first at the partition's start.
+    fn shard_at(&mut self, position: Position) -> Result<&mut OpenShard, ShardError> {
+        let shard = match self.shard.take() {
+            Some(shard) => shard,
+            None => {
+                let number = self.log.entries().len() as u64;
+                let first = if number == 0 { Position::default() } else { position };
+                let dir = self.open_dir(number);
+                let header = self.header(number, first);
+                let (storage, schema) = (&*self.storage, &self.options.schema);
+                self.last_commit = self.options.commits.interval.map(|_| Instant::now());
+                OpenShard::create(storage, dir, &header, schema, &mut self.committer)?
+            }
+        };
+        Ok(self.shard.insert(shard))
+    }
+
+    fn header(&self, shard: u64, first: Position) -> Header {
+        Header {
+            layout: LAYOUT,
+            cache_key: self.options.cache_key.clone(),
+            slot: self.options.slot.clone(),
+            shard,
+            first,
+            schema: self.options.schema.to_json(),
+        }
+    }
+
+    fn open_dir(&self, number: u64) -> PathBuf {
+        layout::open_shard(&self.options.dataset, &self.options.slot, number)
+    }
+
+    fn row_too_large(&self, at: Option<Position>, bytes: u64) -> ShardError {
+        let Position { input, source_row, sub_row } = at.unwrap_or_default();
+        let named = usize::try_from(input).ok().and_then(|input| self.options.inputs.get(input));
+        let input = named.map_or_else(|| format!("input {input}"), |input| input.path.clone());
+        let limit = self.options.limits.row_bytes;
+        ShardError::RowTooLarge { input, source_row, sub_row, bytes, limit }
+    }
+
+    fn is_due(&self) -> bool {
+        let by_bytes = self.uncommitted_bytes >= self.options.commits.bytes;
+        self.is_dirty && (by_bytes || self.interval_is_over())
+    }
+
+    fn interval_is_over(&self) -> bool {
+        let interval = self.options.commits.interval;
+        interval.zip(self.last_commit).is_some_and(|(interval, last)| last.elapsed() >= interval)
+    }
+
+    fn cut(&self, next: Next, restart: Restart) -> Cut {
+        Cut { next, restart, seen: self.ledger.seen(), books: self.ledger.books().to_json() }
+    }
+
+    /// Starts a commit of everything appended so far.
+    fn start_commit(&mut self, next: Next, restart: Restart) -> Result<(), ShardError> {
+        let cut = self.cut(next, restart);
+        let rows_before = self.rows_before;
+        let job = self.shard_at(self.ledger.next())?.segment(cut, rows_before)?;
+        let done = self.committer.start(job)?;
+        self.note(done);
+        self.is_dirty = false;
+        self.uncommitted_bytes = 0;
+        self.last_commit = self.options.commits.interval.map(|_| Instant::now());
+        Ok(())
+    }
+
+    /// Waits for the commit under way.
+    fn wait(&mut self) -> Result<(), ShardError> {
+        let done = self.committer.wait()?;
+        self.note(done);
+        Ok(())
+    }
+
+    fn note(&mut self, committed: Option<u64>) {
+        if let Some(rows) = committed {
+            self.progress.commits += 1;
+            self.progress.rows = rows;
+        }
+    }
+
+    /// Seals the open shard, where everything before `next` has been appended.
+    fn seal(&mut self, next: Next) -> Result<(), ShardError> {
+        let is_new = self.shard.as_ref().is_some_and(OpenShard::is_new);
+        if self.is_dirty || is_new || next == Next::END {
+            self.start_commit(next, self.restart.clone())?;
+        }
+        self.wait()?;
+        self.seal_committed(self.cut(next, self.restart.clone()))
+    }
+
+    /// Seals the open shard, whose last segment says `cut` and is durable.
+    fn seal_committed(&mut self, cut: Cut) -> Result<(), ShardError> {
+        let Some(shard) = self.shard.take() else { return Ok(()) };
+        self.committer.detach();
+        let entry = seal::seal(&*self.storage, &self.options, shard, cut)?;
+        self.publish(&entry, true)?;
+        Ok(())
+    }
+
+    /// Takes a shard with a sentinel to its place.
+    fn publish(&mut self, entry: &LogEntry, is_unlogged: bool) -> Result<(), ShardError> {
+        let (storage, options) = (&*self.storage, &self.options);
+        let sealed = seal::finish(storage, options, &mut self.log, entry, is_unlogged)?;
+        if is_unlogged {
+            self.rows_before += entry.rows;
+            self.progress.rows = self.rows_before;
+            self.progress.sealed.extend(sealed.clone());
+            self.sealed.extend(sealed);
+        }
+        Ok(())
+    }
+
+    /// The partition has ended.
+    fn end(&mut self) -> Result<(), ShardError> {
+        self.ledger.end()?;
+        match &self.shard {
+            Some(shard) if !shard.is_empty() => self.seal(Next::END)?,
+            _ => self.end_without_shard()?,
+        }
+        let open = layout::open_shards(&self.options.dataset, &self.options.slot);
+        if self.storage.list(&open)?.is_some_and(|left| left.is_empty()) {
+            self.storage.remove_dir(&open)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the partition ended and no shard is open that would hold anything.
+    fn end_without_shard(&mut self) -> Result<(), ShardError> {
+        self.wait()?;
+        self.committer.detach();
+        let seq = self.log.entries().len() as u64;
+        let cut = self.cut(Next::END, self.restart.clone());
+        let entry = LogEntry { seq, id: None, rows: 0, bytes: 0, cut };
+        self.log.append(&*self.storage, entry)?;
+        match self.shard.take() {
+            Some(shard) => self.discard(shard.number),
+            None => Ok(()),
+        }
+    }
+
+    fn discard(&self, number: u64) -> Result<(), ShardError> {
+        let (storage, options) = (&*self.storage, &self.options);
+        let label = format!("{}-{number}", options.slot);
+        Ok(trash::discard(storage, &options.dataset, &self.open_dir(number), &label)?)
+    }
+
+    /// Deals with what an earlier run left, and finds the place to go on.
+    fn recover(&mut self) -> Result<Resume, ShardError> {
+        let mut cut = None;
+        for number in self.open_numbers()? {
+            if let Some(continued) = self.recover_folder(number)? {
+                cut = Some(continued);
+            }
+        }
+        let dataset = &self.options.dataset;
+        self.rows_before = 0;
+        self.sealed.clear();
+        for entry in self.log.entries() {
+            self.rows_before += entry.rows;
+            let Some(sealed) = SealedShard::of_entry(dataset, entry) else { continue };
+            if !seal::is_in_place(&*self.storage, sealed.path())? {
+                let (id, path) = (sealed.id().to_owned(), sealed.path().to_owned());
+                return Err(ShardError::Lost { slot: self.options.slot.clone(), id, path });
+            }
+            self.sealed.push(sealed);
+        }
+        let rows = self.rows_before + self.shard.as_ref().map_or(0, |s| s.fields.n_rows());
+        self.progress = Progress { rows, ..Progress::default() };
+        let cut = cut.flatten().or_else(|| self.log.entries().last().map(|e| e.cut.clone()));
+        let Some(cut) = cut else { return Ok(Resume::Start) };
+        self.resume(cut, rows)
+    }
+
+    /// Continues at `cut`.
+    fn resume(&mut self, cut: Cut, rows: u64) -> Result<Resume, ShardError> {
+        let (stages, slot) = (&self.options.stages, &self.options.slot);
+        let books = Books::from_json(stages, &cut.books).map_err(|problem| {
+            let shard = self.log.entries().len() as u64;
+            let damage = super::Damage::Books(problem);
+            ShardError::Damaged { slot: slot.clone(), shard, damage }
+        })?;
+        let Some(next) = cut.next.position() else {
+            self.ledger = Ledger::ended(books, stages);
+            if self.shard.is_some() {
+                self.seal_committed(cut)?;
+                self.progress = Progress { rows, ..Progress::default() };
+            }
+            return Ok(Resume::Finished);
+        };
+        self.ledger = Ledger::resume(books, next, cut.seen, stages);
+        self.restart = cut.restart.clone();
+        self.resumed_at = Some(next);
+        Ok(Resume::At { restart: cut.restart, next, rows })
+    }
+
+    /// Numbers of the partition's open folders, ascending.
+    fn open_numbers(&self) -> Result<Vec<u64>, ShardError> {
+        let dir = layout::open_shards(&self.options.dataset, &self.options.slot);
+        let entries = self.storage.list(&dir)?.unwrap_or_default();
+        let dirs = entries.iter().filter(|entry| entry.kind == EntryKind::Dir);
+        let mut numbers: Vec<u64> = dirs.filter_map(|entry| entry.name.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Deals with one open folder. Gives the cut of its last segment, if there is one, where the
+    /// shard is continued.
+    fn recover_folder(&mut self, number: u64) -> Result<Option<Option<Cut>>, ShardError> {
+        let storage = Arc::clone(&self.storage);
+        let dir = self.open_dir(number);
+        let slot = self.options.slot.clone();
+        let bytes = storage.read(&dir.join(layout::MANIFEST))?.unwrap_or_default();
+        let manifest = Manifest::read(&bytes);
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        let entry = self.log.entries().get(index).cloned();
+        let is_settled = match &entry {
+            Some(LogEntry { id: Some(id), .. }) => {
+                seal::is_in_place(&*storage, &layout::sealed(&self.options.dataset, id))?
+            }
+            Some(_) => true,
+            None => false,
+        };
+        let seen = Observed {
+            number,
+            logged: self.log.entries().len() as u64,
+            has_ended: self.log.has_ended(),
+            is_settled,
+            has_sentinel: storage.stat(&dir.join(layout::COMPLETE))?.is_some(),
+            manifest: &manifest,
+            wanted: &self.header(number, Position::default()),
+        };
+        match (decide(&seen), manifest, entry) {
+            (Recovery::Discard, ..) => self.discard(number)?,
+            (Recovery::Refuse(damage), ..) => {
+                return Err(ShardError::Damaged { slot, shard: number, damage });
+            }
+            (Recovery::Continue, Manifest::Valid { segments, valid_bytes, .. }, _) => {
+                let committed = (segments.as_slice(), valid_bytes);
+                let (schema, committer) = (&self.options.schema, &mut self.committer);
+                let shard =
+                    OpenShard::recover(&*storage, dir, number, schema, committed, committer);
+                self.shard = Some(shard.map_err(|fault| fault.at(&slot, number))?);
+                self.last_commit = self.options.commits.interval.map(|_| Instant::now());
+                return Ok(Some(segments.last().map(|segment| segment.cut.clone())));
+            }
+            (Recovery::FinishSeal { .. }, _, Some(entry)) => {
+                seal::check_sealed(&*storage, &dir, &entry)
+                    .map_err(|fault| fault.at(&slot, number))?;
+                self.publish(&entry, false)?;
+            }
+            (Recovery::FinishSeal { .. }, Manifest::Valid { segments, .. }, None) => {
+                let Some(last) = segments.last() else { return Ok(None) };
+                let entry = seal::entry_of_sealed(&*storage, &dir, number, last)
+                    .map_err(|fault| fault.at(&slot, number))?;
+                self.publish(&entry, true)?;
+            }
+            // `decide` continues and finishes only what has a manifest or a line in the log.
+            (Recovery::Continue | Recovery::FinishSeal { .. }, ..) => {}
+        }
+        Ok(None)
+    }
+}
+
+fn check_limits(options: &WriterOptions) -> Result<(), ShardError> {
+    let ShardLimits { rows, intern_values, .. } = options.limits;
+    if rows == 0 || rows > u64::from(u32::MAX) {
+        return Err(ShardError::Limits("a shard has from 1 to 4,294,967,295 rows"));
+    }
+    if intern_values == 0 || intern_values > u64::from(i32::MAX.cast_unsigned()) {
+        return Err(ShardError::Limits(
+            "a dictionary of a shard has from 1 to 2,147,483,647 values",
+        ));
+    }
+    Ok(())
+}
+
+/// Makes a folder and those above it durable, also where a crash left one that is not.
+fn make_dir(storage: &dyn Storage, dir: &std::path::Path) -> Result<(), ShardError> {
+    storage.create_dir_all(dir)?;
+    storage.sync_dir(parent(dir))?;
+    Ok(())
+}
