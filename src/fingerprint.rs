@@ -11,12 +11,16 @@
 //!    `json.dumps(x, sort_keys=True, separators=(",", ":"))`.
 //! 2. Nothing here looks at a clock, a file or the environment.
 
+mod types;
+
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+pub use types::{TypesError, types_from_json, types_to_json};
 
 /// The shard writer as a stage of the identity; its version is bumped when equal rows can come to
 /// other bytes in a sealed shard.
@@ -84,7 +88,7 @@ impl InputName<'_> {
 /// The slot of a partition, known from the listing.
 ///
 /// `side` are the files that decide values beside the inputs; `types` is what was fixed at planning,
-/// such as the columns of the source.
+/// such as [`types_to_json`] of the source's columns.
 #[must_use]
 pub fn slot(
     cache_key: &str,

@@ -58,7 +58,11 @@ pub(crate) fn definition(
     check(substitution.problems)?;
 
     let mut problems = Vec::new();
-    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    // The folder of a bare file name is empty, which no system call takes for the working folder.
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    };
     let read = Reading { folder, registry }.read(&root, &mut problems);
     check(problems)?;
     // Without problems there is a definition.

@@ -120,15 +120,12 @@ impl SettingsSchema {
         let others = schema.get("additionalProperties").filter(|a| **a != Value::Bool(false));
         for entry in table.entries() {
             let property = properties(schema).find(|(key, _)| **key == entry.key).map(|(_, p)| p);
-            match property.or(others) {
-                Some(property) => {
-                    self.check_value(property, &entry.key, &entry.node, depth + 1, problems);
-                }
-                None => {
-                    let known = properties(schema).map(|(k, _)| k.as_str());
-                    let known: Vec<&str> = known.chain(also.iter().copied()).collect();
-                    problems.push(unknown_key(entry, title, known.iter().copied()));
-                }
+            if let Some(property) = property.or(others) {
+                self.check_value(property, &entry.key, &entry.node, depth + 1, problems);
+            } else {
+                let known = properties(schema).map(|(k, _)| k.as_str());
+                let known: Vec<&str> = known.chain(also.iter().copied()).collect();
+                problems.push(unknown_key(entry, title, known.iter().copied()));
             }
         }
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();

@@ -217,6 +217,19 @@ fn a_definition_is_read() {
 }
 
 #[test]
+fn paths_are_relative_to_the_folder_of_the_definition() {
+    for (path, root, out) in [
+        ("p.toml", "./poems", "./data"),
+        ("a/p.toml", "a/poems", "a/data"),
+        ("/a/p.toml", "/a/poems", "/a/data"),
+        ("../p.toml", "../poems", "../data"),
+    ] {
+        let it = parse::definition(Path::new(path), PLAIN, &[], TESTED, &|_| None).unwrap();
+        assert_eq!((it.root, it.run.out), (root.into(), out.into()), "{path}");
+    }
+}
+
+#[test]
 fn every_setting_of_a_run_is_read() {
     let run = "memory = \"2GiB\"\ncommit_bytes = 1024\ncommit_interval = \"250ms\"\n\
                batch_rows = 10\nbatch_bytes = \"1KiB\"\nout = \"/data\"";
