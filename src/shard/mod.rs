@@ -7,7 +7,9 @@
 //! In reading order: `layout` (names), `log` and `manifest` (what a writer leaves for itself),
 //! `file`, `interner` and `fields` (how rows become bytes), `open` and `committer` (an open shard and
 //! its commits), `ledger` (books), `recovery` (what is done with what a crash left), `seal` with
-//! `keys` and `index` (how a shard is finished), `writer` (a partition's shards in order).
+//! `keys` and `index` (how a shard is finished), `writer` (a partition's shards in order); then
+//! `sums` (what a sealed shard says of itself), `reader` with `field_reader` and `columns` (its
+//! rows), `verify` with `structure` (every byte of it, and what they say).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
 //!
@@ -23,10 +25,15 @@ compile_error!("rows are written as they lie in memory, which has to be little-e
 pub mod layout;
 pub mod log;
 
+mod columns;
 mod committer;
 mod error;
+mod field_reader;
 mod fields;
 mod file;
+mod finding;
+#[cfg(test)]
+mod forge;
 mod index;
 mod interner;
 mod keys;
@@ -34,16 +41,30 @@ mod ledger;
 mod manifest;
 mod open;
 mod partition_log;
+mod read_error;
+#[cfg(test)]
+mod read_tests;
+mod reader;
 mod recovery;
 mod seal;
 mod stream;
+mod structure;
+mod sums;
 mod trash;
+mod verify;
+#[cfg(test)]
+mod verify_tests;
 mod walk;
 mod writer;
 
 pub use error::{Damage, ShardError};
+pub use field_reader::FieldReader;
+pub use finding::{Block, Finding, FindingKind};
+pub use read_error::ReadError;
+pub use reader::{Key, Shard};
 pub use seal::SealedShard;
 pub use trash::empty_trash;
+pub use verify::verify_shard;
 pub use writer::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, Writer, WriterOptions,
 };

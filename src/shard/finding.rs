@@ -1,0 +1,94 @@
+//! What `verify` finds.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// A part of a file that one number of `blocks.bin` guards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Number of the block in the file, from 0.
+    pub index: u64,
+    /// Blocks of the whole file.
+    pub n_blocks: u64,
+    /// The bytes of the file that it holds.
+    pub bytes: Range<u64>,
+}
+
+/// One thing that is not as it was sealed: what, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The file, or the shard's folder.
+    pub path: PathBuf,
+    /// The block of the file, where it is known.
+    pub block: Option<Block>,
+    /// What is wrong.
+    pub kind: FindingKind,
+}
+
+/// What can be wrong with a sealed shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FindingKind {
+    /// The folder has no sentinel.
+    NotSealed,
+    /// The field files were removed after they had been pushed.
+    Remote,
+    /// A file that belongs here is gone.
+    Missing,
+    /// A file that does not belong here.
+    Unexpected,
+    /// The file has another size than it was sealed with.
+    Size {
+        /// Bytes that it has.
+        got: u64,
+        /// Bytes that it was sealed with.
+        want: u64,
+    },
+    /// Bytes were changed.
+    Changed,
+    /// Bytes are as they were sealed, but do not say what the format promises.
+    Wrong(String),
+    /// The system refused to read.
+    Unreadable(String),
+}
+
+impl Finding {
+    /// Says what to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match &self.kind {
+            FindingKind::NotSealed => "run the build again: it finishes what it had begun",
+            FindingKind::Remote => "fetch it with `rowmill pull`",
+            FindingKind::Unexpected => "move the file elsewhere: nothing reads it",
+            FindingKind::Missing | FindingKind::Size { .. } | FindingKind::Changed => {
+                "remove the shard's folder, then pull it or run the build again"
+            }
+            FindingKind::Wrong(_) => {
+                "the shard was sealed like this: build it again, and report it as a fault"
+            }
+            FindingKind::Unreadable(_) => "check the disk and who may read the file",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.path.display())?;
+        if let Some(block) = &self.block {
+            let (from, to) = (block.bytes.start, block.bytes.end);
+            write!(f, ", block {} of {}", block.index + 1, block.n_blocks)?;
+            write!(f, " (bytes {from} to {to})")?;
+        }
+        match &self.kind {
+            FindingKind::NotSealed => write!(f, ": no sealed shard, it has no _COMPLETE"),
+            FindingKind::Remote => write!(f, ": its rows are only in the object store"),
+            FindingKind::Missing => write!(f, ": is missing"),
+            FindingKind::Unexpected => write!(f, ": does not belong to the shard"),
+            FindingKind::Size { got, want } => {
+                write!(f, ": has {got} bytes, was sealed with {want}")
+            }
+            FindingKind::Changed => write!(f, ": was changed since it was sealed"),
+            FindingKind::Wrong(what) | FindingKind::Unreadable(what) => write!(f, ": {what}"),
+        }
+    }
+}

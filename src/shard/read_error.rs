@@ -1,0 +1,128 @@
+//! What can go wrong when a sealed shard is read.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::schema::{Kind, SchemaError};
+use crate::storage::StorageError;
+
+/// A shard cannot be read, or not as it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system refused to read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The folder has no `_COMPLETE`.
+    #[error("`{}` is no sealed shard: it has no _COMPLETE", path.display())]
+    NotSealed {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Field files were removed after they had been pushed.
+    #[error("the rows of shard `{}` are only in the object store", path.display())]
+    Remote {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file that the sentinel covers is not there.
+    #[error("`{}` is missing", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file does not hold what the format promises.
+    #[error("`{}`: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The schema is of a kind that this version does not read, or rows cannot be shown as Arrow.
+    #[error("`{}`", path.display())]
+    Schema {
+        /// The file or shard.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: SchemaError,
+    },
+    /// A row was asked for that the shard does not have.
+    #[error("there is no row {row}: the shard has {n_rows} rows")]
+    NoRow {
+        /// What was asked.
+        row: u64,
+        /// Rows from 0 up to this.
+        n_rows: u64,
+    },
+    /// A field was asked for that rows do not have.
+    #[error("there is no field `{field}`")]
+    NoField {
+        /// What was asked.
+        field: String,
+        /// The fields that are there.
+        known: Vec<String>,
+    },
+    /// A field was asked for something that its kind does not have.
+    #[error("field `{field}` of kind {} has no {asked}", kind.name())]
+    OtherKind {
+        /// The field.
+        field: String,
+        /// Its kind.
+        kind: Kind,
+        /// What was asked.
+        asked: &'static str,
+    },
+    /// A buffer that does not hold the rows asked for.
+    #[error("{n_rows} rows of field `{field}` are {want} bytes, the buffer has {got}")]
+    BufferSize {
+        /// The field.
+        field: String,
+        /// Rows asked for.
+        n_rows: usize,
+        /// Bytes that they have.
+        want: usize,
+        /// Bytes of the buffer.
+        got: usize,
+    },
+    /// A key was looked up where rows have none, or one of the other type.
+    #[error("{0}")]
+    NoKey(&'static str),
+}
+
+impl ReadError {
+    /// Says what to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Storage(e) => e.hint()?,
+            Self::NotSealed { .. } => "run the build again: it finishes what it had begun",
+            Self::Remote { .. } => "fetch it with `rowmill pull`",
+            Self::Missing { .. } | Self::Damaged { .. } => {
+                "`rowmill verify` tells what is damaged; remove the shard and build or pull again"
+            }
+            Self::Schema { source, .. } => source.hint()?,
+            Self::NoField { known, .. } => {
+                return Some(format!("the fields are {}", known.join(", ")));
+            }
+            Self::NoRow { .. }
+            | Self::OtherKind { .. }
+            | Self::BufferSize { .. }
+            | Self::NoKey(_) => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_path_buf(), what: what.into() }
+    }
+
+    /// `error`, met at a file that must be there.
+    pub(super) fn at(error: StorageError) -> Self {
+        if error.source.kind() == ErrorKind::NotFound {
+            Self::Missing { path: error.path }
+        } else {
+            Self::Storage(error)
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Opens a sealed shard: fields, rows as Arrow, rows by key, where rows came from.
+//!
+//! Leaves out: checking every byte (`verify`), and many shards together (`dataset`).
+//!
+//! Invariants:
+//! 1. A shard opens only with its sentinel, the sums that the sentinel names, and the schema that
+//!    the sums name. Field files are mapped when they are first asked for.
+//! 2. Every name that is opened comes from the schema's grammar or is one of ours.
+//! 3. Whatever the files hold, reading ends with a value or an error that names the file.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+
+use super::field_reader::{FieldReader, Folder};
+use super::layout;
+use super::read_error::ReadError;
+use super::sums::{self, Sentinel, Sums};
+use crate::batch::{Provenance, Run};
+use crate::schema::{Kind, RowSchema, integer, key_hash_bytes, key_hash_int};
+use crate::storage::{Local, Storage};
+
+type Result<T> = std::result::Result<T, ReadError>;
+
+/// Bytes of one entry of `keys.bin`: `u64` hash, `u32` row.
+pub(super) const KEY_BYTES: usize = 12;
+
+/// Bytes of one run in `provenance.bin`: four `i64`.
+const RUN_BYTES: usize = 32;
+
+/// A row's key, as it is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Key<'a> {
+    /// Of a key field of text.
+    Text(&'a str),
+    /// Of a key field of integers.
+    Integer(i64),
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    fn from(key: &'a str) -> Self {
+        Self::Text(key)
+    }
+}
+
+impl From<i64> for Key<'_> {
+    fn from(key: i64) -> Self {
+        Self::Integer(key)
+    }
+}
+
+impl Key<'_> {
+    /// Its hash, as `keys.bin` has it.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        match self {
+            Self::Text(key) => key_hash_bytes(key.as_bytes()),
+            Self::Integer(key) => key_hash_int(*key),
+        }
+    }
+}
+
+/// A sealed shard, opened for reading.
+#[derive(Debug)]
+pub struct Shard {
+    folder: Folder,
+    sentinel: Sentinel,
+    n_rows: usize,
+    schema: Arc<RowSchema>,
+    fields: Vec<OnceLock<FieldReader>>,
+    keys: OnceLock<Buffer>,
+}
+
+impl Shard {
+    /// Opens the shard in the folder `path` of this machine's file system.
+    ///
+    /// # Errors
+    /// As [`Shard::open`].
+    pub fn open_local(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open(Arc::new(Local), path)
+    }
+
+    /// Opens the shard in the folder `path`.
+    ///
+    /// # Errors
+    /// The folder is no sealed shard, its sums or schema are damaged, or it is of a kind that this
+    /// version does not read.
+    pub fn open(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self> {
+        let folder = Folder { storage, path: path.as_ref().to_path_buf() };
+        let (sentinel, sums) = read_sums(&folder)?;
+        let schema = Arc::new(read_schema(&folder, &sums)?);
+        let n_rows = usize::try_from(sentinel.n_rows)
+            .map_err(|_| folder.damaged(layout::COMPLETE, "counts more rows than can be"))?;
+        let fields = schema.fields().iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { folder, sentinel, n_rows, schema, fields, keys: OnceLock::new() })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.folder.path
+    }
+
+    /// The shard's id: the first 32 hex digits of the BLAKE3 of its `B3SUMS`.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.sentinel.id()
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn n_rows(&self) -> u64 {
+        self.sentinel.n_rows
+    }
+
+    /// The fields of its rows.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<RowSchema> {
+        &self.schema
+    }
+
+    /// The field of that name. Its files are mapped the first time it is asked for.
+    ///
+    /// # Errors
+    /// There is no such field, or one of its files is missing or has the wrong size.
+    pub fn field(&self, name: &str) -> Result<&FieldReader> {
+        let index = self.schema.index_of(name).ok_or_else(|| ReadError::NoField {
+            field: name.to_owned(),
+            known: self.schema.fields().iter().map(|field| field.name.clone()).collect(),
+        })?;
+        self.field_at(index)
+    }
+
+    /// The field of that index in the schema.
+    ///
+    /// # Errors
+    /// As [`Shard::field`].
+    pub fn field_at(&self, index: usize) -> Result<&FieldReader> {
+        let (Some(slot), Some(field)) = (self.fields.get(index), self.schema.fields().get(index))
+        else {
+            return Err(ReadError::NoField { field: format!("#{index}"), known: Vec::new() });
+        };
+        if let Some(open) = slot.get() {
+            return Ok(open);
+        }
+        let opened = FieldReader::open(&self.folder, field, self.n_rows)?;
+        Ok(slot.get_or_init(|| opened))
+    }
+
+    /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]. Fixed fields are not copied.
+    ///
+    /// # Errors
+    /// There are no such rows, or the files of a field are damaged.
+    pub fn record_batch(&self, rows: Range<u64>) -> Result<RecordBatch> {
+        let columns: Vec<_> = (0..self.fields.len())
+            .map(|index| self.field_at(index)?.column(rows.clone()))
+            .collect::<Result<_>>()?;
+        let n_rows = rows.end.saturating_sub(rows.start);
+        self.schema
+            .batch(&columns, usize::try_from(n_rows).unwrap_or(usize::MAX))
+            .map_err(|source| ReadError::Schema { path: self.folder.path.clone(), source })
+    }
+
+    /// The row with this key, `None` where there is none.
+    ///
+    /// # Errors
+    /// Rows have no key or one of the other type, or a file is damaged.
+    pub fn find<'a>(&self, key: impl Into<Key<'a>>) -> Result<Option<u64>> {
+        let key = key.into();
+        let Some(index) = self.schema.key_index() else {
+            return Err(ReadError::NoKey("rows of this shard have no key"));
+        };
+        let field = self.field_at(index)?;
+        match (key, field.field().kind) {
+            (Key::Integer(_), Kind::Fixed) | (Key::Text(_), Kind::Ragged) => {}
+            (Key::Text(_), _) => return Err(ReadError::NoKey("keys are integers, not text")),
+            (Key::Integer(_), _) => return Err(ReadError::NoKey("keys are text, not integers")),
+        }
+        let keys = self.keys()?;
+        let hash = key.hash();
+        let (keys, _) = keys.as_slice().as_chunks::<KEY_BYTES>();
+        let first = keys.partition_point(|entry| key_entry(entry).0 < hash);
+        for entry in keys.iter().skip(first) {
+            let (found, row) = key_entry(entry);
+            if found != hash {
+                break;
+            }
+            if self.has_key(field, row, key)? {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the key of that row is `key`.
+    fn has_key(&self, field: &FieldReader, row: u64, key: Key<'_>) -> Result<bool> {
+        if row >= self.n_rows() {
+            let what = format!("names row {row} of {}", self.n_rows());
+            return Err(self.folder.damaged(layout::KEYS, what));
+        }
+        let bytes = field.row(row)?;
+        Ok(match key {
+            Key::Text(text) => text.as_bytes() == bytes,
+            Key::Integer(number) => integer(bytes, field.field().dtype) == number,
+        })
+    }
+
+    /// The bytes of `keys.bin`.
+    ///
+    /// # Errors
+    /// It is missing or does not have an entry per row.
+    pub(super) fn keys(&self) -> Result<&Buffer> {
+        if let Some(open) = self.keys.get() {
+            return Ok(open);
+        }
+        let keys = self.folder.map(layout::KEYS)?;
+        if self.n_rows.checked_mul(KEY_BYTES) != Some(keys.len()) {
+            let what = format!("{} bytes for {} rows", keys.len(), self.n_rows);
+            return Err(self.folder.damaged(layout::KEYS, what));
+        }
+        Ok(self.keys.get_or_init(|| keys))
+    }
+
+    /// Where each row came from. `input` counts the inputs in `fingerprint.json`.
+    ///
+    /// # Errors
+    /// `provenance.bin` is missing or does not describe the rows.
+    pub fn provenance(&self) -> Result<Provenance> {
+        let bytes = self.folder.map(layout::PROVENANCE)?;
+        let (runs, rest) = bytes.as_slice().as_chunks::<RUN_BYTES>();
+        let runs: Vec<[i64; 4]> = runs.iter().map(i64s).collect();
+        let fail = |what: String| self.folder.damaged(layout::PROVENANCE, what);
+        if !rest.is_empty() || runs.is_empty() != (self.n_rows == 0) {
+            return Err(fail(format!("{} bytes for {} rows", bytes.len(), self.n_rows)));
+        }
+        let mut provenance = Provenance::new();
+        for (n, [row, input, source_row, sub_row]) in runs.iter().copied().enumerate() {
+            let end =
+                runs.get(n + 1).map_or(self.n_rows(), |next| u64::try_from(next[0]).unwrap_or(0));
+            let run = (|| {
+                let row = u64::try_from(row).ok().filter(|row| *row == provenance.n_rows())?;
+                let source_row = u64::try_from(source_row).ok()?;
+                let len = end.checked_sub(row).filter(|len| *len > 0)?;
+                // The positions of the run's last row are numbers too.
+                let counts_up = if sub_row < 0 { source_row } else { sub_row.cast_unsigned() };
+                i64::try_from(counts_up.checked_add(len)?).ok()?;
+                let run = Run { row, input: u32::try_from(input).ok()?, source_row, sub_row };
+                (sub_row >= -1).then_some((run, len))
+            })();
+            let Some((run, len)) = run else {
+                return Err(fail(format!("run {n} does not fit between its neighbours")));
+            };
+            let n_runs = provenance.runs().len();
+            provenance.push_run(run, len);
+            if provenance.runs().len() == n_runs {
+                return Err(fail(format!("run {n} only goes on from the one before")));
+            }
+        }
+        Ok(provenance)
+    }
+
+    pub(super) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+}
+
+/// Hash and row of an entry of `keys.bin`.
+pub(super) fn key_entry(entry: &[u8; KEY_BYTES]) -> (u64, u64) {
+    let (hash, row) = entry.split_at(8);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |n: u64, &byte| n << 8 | u64::from(byte));
+    (word(hash), word(row))
+}
+
+fn i64s(bytes: &[u8; RUN_BYTES]) -> [i64; 4] {
+    let (words, _) = bytes.as_chunks::<8>();
+    let word = |i: usize| words.get(i).map_or(0, |word| i64::from_le_bytes(*word));
+    [word(0), word(1), word(2), word(3)]
+}
+
+/// The sentinel, and the sums that it names.
+fn read_sums(folder: &Folder) -> Result<(Sentinel, Sums)> {
+    let read = |name: &str| folder.storage.read(&folder.path.join(name));
+    let Some(sentinel) = read(layout::COMPLETE)? else {
+        let path = folder.path.clone();
+        return Err(match read(layout::REMOTE)? {
+            Some(_) => ReadError::Remote { path },
+            None => ReadError::NotSealed { path },
+        });
+    };
+    let sentinel =
+        Sentinel::parse(&sentinel).map_err(|what| folder.damaged(layout::COMPLETE, what))?;
+    let missing = || ReadError::Missing { path: folder.path.join(layout::SUMS) };
+    let sums = read(layout::SUMS)?.ok_or_else(missing)?;
+    if blake3::hash(&sums).to_hex().as_str() != sentinel.sums_b3 {
+        return Err(folder.damaged(layout::SUMS, "is not the file that _COMPLETE names"));
+    }
+    let sums = sums::parse(&sums).map_err(|what| folder.damaged(layout::SUMS, what))?;
+    Ok((sentinel, sums))
+}
+
+fn read_schema(folder: &Folder, sums: &Sums) -> Result<RowSchema> {
+    let path = folder.path.join(layout::SCHEMA);
+    let bytes = folder.storage.read(&path)?;
+    let bytes = bytes.ok_or_else(|| ReadError::Missing { path: path.clone() })?;
+    if sums.get(layout::SCHEMA).map(String::as_str) != Some(blake3::hash(&bytes).to_hex().as_str())
+    {
+        return Err(folder.damaged(layout::SCHEMA, "does not match its sum in B3SUMS"));
+    }
+    let document = serde_json::from_slice(&bytes)
+        .map_err(|_| folder.damaged(layout::SCHEMA, "is not JSON"))?;
+    RowSchema::from_json(&document).map_err(|source| ReadError::Schema { path, source })
+}
