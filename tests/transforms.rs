@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch, StringArray,
+    Array, ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, LargeBinaryArray,
+    LargeStringArray, RecordBatch, StringArray,
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType, Field, Schema};
@@ -95,6 +96,7 @@ fn sample() -> RecordBatch {
 /// One set of settings for each transform, over [`sample`].
 const SAMPLE_SETTINGS: &[(&str, &str, u32, &str)] = &[
     ("select", r#"{"columns": ["n", "text"], "rename": {"number": "n"}}"#, 1, "8ebc9fa967029ab8"),
+    ("cast", r#"{"types": {"n": "float16"}}"#, 1, "33b10c6c34a4c918"),
     ("text_stats", r#"{"input": "text"}"#, 1, "b6b82712dea8862c"),
     ("byte_histogram", r#"{"input": "bytes"}"#, 1, "d3a2fe4955a455d0"),
 ];
@@ -246,6 +248,64 @@ fn select_keeps_the_order_given_and_renames() {
     assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[1, 0, -1, 127, -128]);
 }
 
+/// The column `v` cast to `kind`, as texts, or the error.
+fn cast(values: ArrayRef, kind: &str) -> Result<Vec<String>, TransformError> {
+    let rows = table(&[("v", values)]);
+    let mut kept = Kept { batches: Vec::new(), batch_bytes: 1 << 20 };
+    let transform = transform("cast", &json!({"types": {"v": kind}}));
+    transform.apply(1, batch(rows, 40), &mut kept)?;
+    let column = kept.batches[0].rows.column(0);
+    let options = FormatOptions::new().with_null("∅");
+    let shown = ArrayFormatter::try_new(column, &options).unwrap();
+    Ok((0..column.len()).map(|i| shown.value(i).to_string()).collect())
+}
+
+#[test]
+fn values_are_cast_exactly_or_to_the_nearest() {
+    let ints: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(0)]));
+    let large: ArrayRef = Arc::new(Int64Array::from(vec![(1 << 53) + 1]));
+    let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.0, -3.0, 1e300]));
+    let short: ArrayRef = Arc::new(Float32Array::from(vec![0.1, f32::NAN, f32::INFINITY]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![" 12", "1e2", "-.5", "true"]));
+    let bools: ArrayRef = Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)]));
+    for (values, kind, want) in [
+        (&ints, "int8", vec!["1", "∅", "0"]),
+        (&ints, "bool", vec!["true", "∅", "false"]),
+        (&ints, "utf8", vec!["1", "∅", "0"]),
+        (&large, "float64", vec!["9007199254740992.0"]),
+        (&floats.slice(0, 2), "int16", vec!["1", "-3"]),
+        (&floats, "utf8", vec!["1.0", "-3.0", "1e300"]),
+        (&short, "float64", vec!["0.10000000149011612", "NaN", "inf"]),
+        (&short, "utf8", vec!["0.1", "NaN", "inf"]),
+        (&short.slice(0, 1), "float16", vec!["0.099975586"]),
+        (&texts.slice(0, 3), "float32", vec!["12.0", "100.0", "-0.5"]),
+        (&texts.slice(0, 1), "uint8", vec!["12"]),
+        (&texts.slice(3, 1), "bool", vec!["true"]),
+        (&bools, "uint8", vec!["1", "∅", "0"]),
+        (&bools, "utf8", vec!["true", "∅", "false"]),
+    ] {
+        assert_eq!(cast(Arc::clone(values), kind).unwrap(), want, "{kind}");
+    }
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_named() {
+    let ints: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(300)]));
+    let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 1.5]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["7", "seven"]));
+    for (values, kind, row, message) in [
+        (&ints, "uint8", 42, "300 does not fit into uint8"),
+        (&ints, "bool", 42, "300 does not fit into bool"),
+        (&floats, "int64", 41, "1.5 has a fraction, which int64 cannot hold"),
+        (&texts, "int64", 41, "`seven` is no int64"),
+    ] {
+        let error = cast(Arc::clone(values), kind).unwrap_err();
+        let want = format!("input 3, source row {row}, field `v`: {message}");
+        assert_eq!(error.to_string(), want);
+        assert!(error.hint().is_some());
+    }
+}
+
 #[test]
 fn lines_characters_and_words_are_counted() {
     let rows = apply("text_stats", &json!({"input": "text", "prefix": "n_"}), &sample());
@@ -312,6 +372,8 @@ fn settings_that_do_not_fit_the_columns_are_refused() {
             "already a column `n`",
             Some("choose another `output`"),
         ),
+        ("cast", json!({"types": {"txt": "int8"}}), "types", "no column `txt`", near),
+        ("cast", json!({"types": {"n": "int7"}}), "types", "unknown variant `int7`", None),
         ("text_stats", json!({"input": "text", "no": 1}), "no", "no setting `no`", None),
     ] {
         let refused = refusal(kind, &settings, &sample());

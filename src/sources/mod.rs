@@ -12,12 +12,16 @@
 //! 2. Rows depend on the inputs' bytes and paths relative to the root, and on the data settings.
 //! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row.
 
+mod csv;
+mod csv_reader;
+mod csv_records;
 mod files;
 pub mod input;
 pub mod listing;
 mod pattern;
 mod settings;
 mod siblings;
+pub mod value_type;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +34,7 @@ pub use crate::inputs::{Input, InputDigest, InputRange, Part};
 pub(crate) use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
-pub static SOURCES: &[SourceType] = &[files::TYPE];
+pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE];
 
 /// The kind of source that a definition calls `name`.
 #[must_use]

@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::columns::{Strings, append, emit_with, find, is_string, unexpected};
+use super::columns::{Strings, append, emit_pieces, find, is_string, unexpected, with};
 use super::{Emit, SettingsError, Transform, TransformError, TransformType};
 use crate::batch::Batch;
 use crate::sources::parse_settings;
@@ -80,7 +80,9 @@ impl Transform for ByteHistogram {
         let (index, _) =
             find(&schema, "input", &self.settings.input).map_err(|e| unexpected(&e))?;
         let row_bytes = N_BYTES * size_of::<f32>();
-        emit_with(&batch, &output, row_bytes, emit, |rows| Ok(vec![column(rows, index)?]))
+        emit_pieces(&batch, &output, row_bytes, emit, |piece| {
+            Ok(with(piece, [column(&piece.rows, index)?]))
+        })
     }
 }
 

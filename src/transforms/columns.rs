@@ -95,14 +95,14 @@ pub(super) fn unexpected(error: &SettingsError) -> TransformError {
     TransformError::Arrow(ArrowError::SchemaError(error.to_string()))
 }
 
-/// Hands on `batch` with the columns that `compute` adds to a slice of its rows, `row_bytes` a row:
-/// in as many pieces as keep within `batch_bytes`.
-pub(super) fn emit_with(
+/// Hands on `batch` with the columns that `compute` makes of a slice of it, which together have
+/// `row_bytes` a row more than before: in as many pieces as keep within `batch_bytes`.
+pub(super) fn emit_pieces(
     batch: &Batch,
     schema: &SchemaRef,
     row_bytes: usize,
     emit: &mut dyn Emit,
-    compute: impl Fn(&RecordBatch) -> Result<Vec<ArrayRef>, TransformError>,
+    compute: impl Fn(&Batch) -> Result<Vec<ArrayRef>, TransformError>,
 ) -> Result<(), TransformError> {
     let n_rows = batch.rows.num_rows();
     let input_bytes = batch.rows.columns().iter();
@@ -115,12 +115,15 @@ pub(super) fn emit_with(
     loop {
         let piece = batch.slice(start, piece_rows.min(n_rows - start));
         start += piece.rows.num_rows();
-        let mut columns = piece.rows.columns().to_vec();
-        columns.extend(compute(&piece.rows)?);
-        let rows = RecordBatch::try_new(Arc::clone(schema), columns)?;
+        let rows = RecordBatch::try_new(Arc::clone(schema), compute(&piece)?)?;
         emit.emit(Batch { rows, ..piece })?;
         if start == n_rows {
             return Ok(());
         }
     }
+}
+
+/// The columns of `batch`, and more.
+pub(super) fn with(batch: &Batch, added: impl IntoIterator<Item = ArrayRef>) -> Vec<ArrayRef> {
+    batch.rows.columns().iter().cloned().chain(added).collect()
 }

@@ -7,6 +7,7 @@
 //! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event.
 
 mod byte_histogram;
+mod cast;
 mod columns;
 mod select;
 mod text_stats;
@@ -18,7 +19,8 @@ use crate::batch::Batch;
 pub use crate::sources::SettingsError;
 
 /// Every kind of transform, by name.
-pub static TRANSFORMS: &[TransformType] = &[select::TYPE, text_stats::TYPE, byte_histogram::TYPE];
+pub static TRANSFORMS: &[TransformType] =
+    &[select::TYPE, cast::TYPE, text_stats::TYPE, byte_histogram::TYPE];
 
 /// The kind of transform that a definition calls `name`.
 #[must_use]

@@ -14,7 +14,7 @@ use arrow_schema::{DataType, Field, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::columns::{Strings, append, emit_with, find, is_text, unexpected};
+use super::columns::{Strings, append, emit_pieces, find, is_text, unexpected, with};
 use super::{Emit, SettingsError, Transform, TransformError, TransformType};
 use crate::batch::Batch;
 use crate::sources::parse_settings;
@@ -70,7 +70,9 @@ impl Transform for TextStats {
         let output = self.output(&schema).map_err(|e| unexpected(&e))?;
         let (index, _) =
             find(&schema, "input", &self.settings.input).map_err(|e| unexpected(&e))?;
-        emit_with(&batch, &output, 3 * size_of::<i64>(), emit, |rows| Ok(columns(rows, index)))
+        emit_pieces(&batch, &output, 3 * size_of::<i64>(), emit, |piece| {
+            Ok(with(piece, columns(&piece.rows, index)))
+        })
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod conformance;
+mod csv;
 mod files;
 mod listing;
 
@@ -15,6 +16,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use conformance::LIMITS;
+use rowmill::batch::Restart;
 use rowmill::sources::{Input, InputRange, Part, SOURCES, Source, SourceSpec, source_type};
 use serde_json::Value;
 
@@ -58,7 +62,7 @@ fn real_data(name: &str) -> Option<PathBuf> {
 
 /// Sets of settings and inputs, by source: what the conformance tests run over.
 fn cases() -> BTreeMap<&'static str, Vec<conformance::Case>> {
-    BTreeMap::from([("files", files::cases())])
+    BTreeMap::from([("csv", csv::cases()), ("files", files::cases())])
 }
 
 #[test]
@@ -83,4 +87,46 @@ fn settings_that_do_not_exist_are_refused() {
         let schema = (kind.settings)(&mut schemars::SchemaGenerator::default());
         assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)), "{}", kind.name);
     }
+}
+
+/// A digest of what a made case gives: names, types and values of its columns.
+fn digest(case: &conformance::Case) -> String {
+    let inputs = case.source.list().unwrap();
+    let schema = case.source.schema(inputs.first()).unwrap();
+    let part = part_of(&*case.source, &inputs);
+    let start = Restart::default();
+    let rows = conformance::read(&*case.source, &part, &schema, LIMITS, &start).unwrap().rows;
+    let mut hasher = blake3::Hasher::new();
+    for (field, column) in schema.fields().iter().zip(rows.columns()) {
+        let (name, kind, nullable) = (field.name(), field.data_type(), field.is_nullable());
+        hasher.update(format!("{name} {kind} {nullable}\n").as_bytes());
+        let options = FormatOptions::new().with_null("∅");
+        let values = ArrayFormatter::try_new(column, &options).unwrap();
+        for row in 0..rows.num_rows() {
+            hasher.update(format!("{:?}\n", values.value(row).to_string()).as_bytes());
+        }
+    }
+    hasher.finalize().to_hex().as_str()[..16].to_owned()
+}
+
+/// When this fails because a value changed, bump the source's version and note both here.
+#[test]
+fn values_change_with_a_new_version_only() {
+    let golden = [
+        ("csv", 1, "plain", "0f9f9d92371a8ffd"),
+        ("csv", 1, "columns in another order", "8a4b8cdaa1ee9fb8"),
+        ("csv", 1, "odd", "e8f40740426eb0e9"),
+        ("csv", 1, "no header", "92344be594cc7410"),
+        ("files", 1, "bytes", "b375fd9bd267c378"),
+        ("files", 1, "siblings", "2cbfc30c51eba152"),
+    ];
+    let cases = cases();
+    let got = golden.map(|(kind, _, name, _)| {
+        let case = cases[kind].iter().find(|case| case.name == name).unwrap();
+        (kind, source_type(kind).unwrap().version, name, digest(case))
+    });
+    assert_eq!(
+        got,
+        golden.map(|(kind, version, name, digest)| (kind, version, name, digest.into()))
+    );
 }

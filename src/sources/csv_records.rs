@@ -1,0 +1,299 @@
+//! Cuts the bytes of a CSV input into records and fields.
+//!
+//! Leaves out: what fields mean (`csv`).
+//!
+//! Invariants:
+//! 1. Records and their offsets do not depend on where reading began, as long as it began at the
+//!    start of a record: a byte order mark counts only at byte 0 of the file.
+//! 2. Memory is bounded by the record size and number of fields that are asked for, also where a
+//!    quote is never closed.
+//! 3. A quote that the input (or the range) ends within is an error.
+
+use csv_core::ReadRecordResult::{End, InputEmpty, OutputEndsFull, OutputFull, Record};
+
+use super::SourceError;
+use super::input::{Folder, OpenInput};
+use crate::inputs::Input;
+
+/// Bytes that are read at once.
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+
+/// How fields are set apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dialect {
+    pub(super) delimiter: u8,
+    /// `None`: a quote is a character like any other.
+    pub(super) quote: Option<u8>,
+}
+
+impl Dialect {
+    fn reader(self) -> csv_core::Reader {
+        let mut builder = csv_core::ReaderBuilder::new();
+        builder.delimiter(self.delimiter).quoting(self.quote.is_some());
+        let mut reader = builder.quote(self.quote.unwrap_or(b'"')).build();
+        // An empty line is no record; after it the reader no longer looks for a byte order mark.
+        reader.read_record(b"\n", &mut [0], &mut [0]);
+        reader
+    }
+}
+
+/// Why there is no next record.
+#[derive(Debug)]
+pub(super) enum Flaw {
+    /// The input cannot be read.
+    Input(SourceError),
+    /// The record at this offset has more bytes than are allowed.
+    TooLarge(u64),
+    /// It has more fields than are allowed.
+    TooManyFields(u64),
+    /// A quote within it is not closed before the end.
+    Unclosed(u64),
+}
+
+impl From<SourceError> for Flaw {
+    fn from(e: SourceError) -> Self {
+        Self::Input(e)
+    }
+}
+
+/// Bytes of an input, some at a time, without a byte order mark at the start of the file.
+#[derive(Debug)]
+struct Stream {
+    open: OpenInput,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Stream {
+    fn new(open: OpenInput) -> Self {
+        Self { open, buffer: Vec::new(), at: 0 }
+    }
+
+    /// Offset in the file of the next byte.
+    fn offset(&self) -> u64 {
+        self.open.position() - (self.buffer.len() - self.at) as u64
+    }
+
+    /// The next bytes, empty only at the end.
+    fn fill(&mut self) -> Result<&[u8], SourceError> {
+        if self.at == self.buffer.len() {
+            let is_start = self.open.position() == 0;
+            self.buffer.clear();
+            self.at = 0;
+            self.open.append_to(&mut self.buffer, CHUNK_BYTES)?;
+            if is_start && self.buffer.starts_with(b"\xef\xbb\xbf") {
+                self.at = 3;
+            }
+        }
+        Ok(self.buffer.get(self.at..).unwrap_or_default())
+    }
+
+    fn skip(&mut self, n_bytes: usize) {
+        self.at += n_bytes;
+    }
+}
+
+/// The records of an input from some record on.
+#[derive(Debug)]
+pub(super) struct Records {
+    core: csv_core::Reader,
+    stream: Stream,
+    most_bytes: usize,
+    most_fields: usize,
+    /// The fields of the record, one after another, and what was needed for longer ones.
+    text: Vec<u8>,
+    n_text: usize,
+    ends: Vec<usize>,
+    n_fields: usize,
+    start: u64,
+}
+
+impl Records {
+    /// `open` stands at the start of a record, or among the line ends before it.
+    pub(super) fn new(dialect: Dialect, open: OpenInput) -> Self {
+        Self {
+            core: dialect.reader(),
+            stream: Stream::new(open),
+            most_bytes: usize::MAX,
+            most_fields: usize::MAX,
+            text: Vec::new(),
+            n_text: 0,
+            ends: Vec::new(),
+            n_fields: 0,
+            start: 0,
+        }
+    }
+
+    /// From here on, a record with more bytes in its fields, or more fields, is a flaw.
+    pub(super) fn limit(&mut self, most_bytes: u64, most_fields: usize) {
+        self.most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+        self.most_fields = most_fields;
+    }
+
+    /// Reads the next record; `false` at the end. Empty lines are not records.
+    pub(super) fn next(&mut self) -> Result<bool, Flaw> {
+        loop {
+            let bytes = self.stream.fill()?;
+            if bytes.is_empty() {
+                return Ok(false);
+            }
+            let n_ends = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+            let is_all = n_ends == bytes.len();
+            self.stream.skip(n_ends);
+            if !is_all {
+                break;
+            }
+        }
+        self.start = self.stream.offset();
+        (self.n_text, self.n_fields) = (0, 0);
+        loop {
+            let bytes = self.stream.fill()?;
+            let is_end = bytes.is_empty();
+            // A line end closes the last record, unless a quote is open.
+            let bytes = if is_end { b"\n" } else { bytes };
+            let text = self.text.get_mut(self.n_text..).unwrap_or_default();
+            let ends = self.ends.get_mut(self.n_fields..).unwrap_or_default();
+            let (result, n_in, n_out, n_ends) = self.core.read_record(bytes, text, ends);
+            self.n_text += n_out;
+            self.n_fields += n_ends;
+            if !is_end {
+                self.stream.skip(n_in);
+            }
+            match result {
+                Record => break,
+                OutputFull if self.n_text > self.most_bytes => {
+                    return Err(Flaw::TooLarge(self.start));
+                }
+                OutputFull => grow(&mut self.text, self.most_bytes),
+                OutputEndsFull if self.n_fields > self.most_fields => {
+                    return Err(Flaw::TooManyFields(self.start));
+                }
+                OutputEndsFull => grow(&mut self.ends, self.most_fields),
+                InputEmpty | End if is_end => return Err(Flaw::Unclosed(self.start)),
+                InputEmpty | End => {}
+            }
+        }
+        if self.n_text > self.most_bytes {
+            return Err(Flaw::TooLarge(self.start));
+        }
+        Ok(true)
+    }
+
+    /// Offset in the file of the record's first byte.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Offset in the file behind the record.
+    pub(super) fn end(&self) -> u64 {
+        self.stream.offset()
+    }
+
+    pub(super) fn n_fields(&self) -> usize {
+        self.n_fields
+    }
+
+    /// The bytes of all its fields.
+    pub(super) fn text(&self) -> &[u8] {
+        self.text.get(..self.n_text).unwrap_or_default()
+    }
+
+    /// Field `index` of the record.
+    pub(super) fn field(&self, index: usize) -> &[u8] {
+        let end_of = |i: usize| self.ends.get(i).copied().unwrap_or_default();
+        let start = index.checked_sub(1).map_or(0, end_of);
+        self.text.get(start..end_of(index)).unwrap_or_default()
+    }
+
+    /// The digest of the input, `None` if reading began behind its first byte.
+    pub(super) fn digest(self) -> Result<Option<blake3::Hash>, SourceError> {
+        self.stream.open.digest()
+    }
+}
+
+/// Makes room for twice as much, up to one more than `most`, by which too much is noticed.
+fn grow<T: Clone + Default>(buffer: &mut Vec<T>, most: usize) {
+    let len = (buffer.len() * 2).max(64).min(most.saturating_add(1));
+    buffer.reserve_exact(len.saturating_sub(buffer.len()));
+    buffer.resize(len.max(buffer.len()), T::default());
+}
+
+/// Ends of records, ascending, each the first at or after a multiple of `multiple`, by one pass over
+/// the input that follows its quotes.
+pub(super) fn quoted_cuts(
+    dialect: Dialect,
+    open: OpenInput,
+    multiple: u64,
+    size: u64,
+) -> Result<Vec<u64>, SourceError> {
+    let mut core = dialect.reader();
+    let mut stream = Stream::new(open);
+    let (mut text, mut ends) = (vec![0; CHUNK_BYTES], vec![0; 1024]);
+    let (mut cuts, mut wanted) = (Vec::new(), multiple);
+    loop {
+        let bytes = stream.fill()?;
+        if bytes.is_empty() {
+            break;
+        }
+        let (result, n_in, ..) = core.read_record(bytes, &mut text, &mut ends);
+        let last = n_in.checked_sub(1).and_then(|i| bytes.get(i)).copied();
+        stream.skip(n_in);
+        if result != Record {
+            continue;
+        }
+        if last == Some(b'\r') && stream.fill()?.first() == Some(&b'\n') {
+            stream.skip(1);
+        }
+        let end = stream.offset();
+        if end >= wanted && end < size {
+            cuts.push(end);
+            wanted = (end / multiple).saturating_add(1).saturating_mul(multiple);
+        }
+    }
+    // Whether the input is still what was listed.
+    stream.open.digest()?;
+    Ok(cuts)
+}
+
+/// The same where no value holds a line end, by looking only around each multiple.
+pub(super) fn line_cuts(
+    folder: &Folder,
+    input: &Input,
+    multiple: u64,
+) -> Result<Vec<u64>, SourceError> {
+    let (mut cuts, mut wanted) = (Vec::new(), multiple);
+    while wanted < input.size {
+        let mut open = folder.open(input, None, Some(wanted - 1))?;
+        let mut bytes = Vec::new();
+        let end = loop {
+            let start = open.position();
+            bytes.clear();
+            if open.append_to(&mut bytes, CHUNK_BYTES / 4)? == 0 {
+                return Ok(cuts);
+            }
+            if let Some(at) = bytes.iter().position(|b| *b == b'\n') {
+                break start + at as u64 + 1;
+            }
+        };
+        if end < input.size {
+            cuts.push(end);
+        }
+        wanted = (end / multiple).saturating_add(1).saturating_mul(multiple);
+    }
+    Ok(cuts)
+}
+
+/// The line, from 1, that byte `offset` of an input lies in.
+///
+/// # Errors
+/// The input cannot be read, or is not what was listed.
+pub(super) fn line_of(folder: &Folder, input: &Input, offset: u64) -> Result<usize, SourceError> {
+    let mut open = folder.open(input, Some(&(0..offset.min(input.size))), None)?;
+    let mut bytes = Vec::new();
+    let mut line = 1;
+    while open.append_to(&mut bytes, CHUNK_BYTES)? > 0 {
+        line += bytes.split(|b| *b == b'\n').count() - 1;
+        bytes.clear();
+    }
+    Ok(line)
+}
