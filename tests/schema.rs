@@ -2,8 +2,13 @@
 
 mod model;
 
+use std::collections::BTreeMap;
+
+use model::arbitrary::{Want, cases};
 use model::{every_kind_batch, every_kind_rows, every_kind_schema};
-use rowmill::schema::{ColumnData, Kind, Logical};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use rowmill::schema::{Column, ColumnData, Field, FieldSpec, Kind, Logical, RowSchema, Stored};
 
 #[test]
 fn every_kind_has_every_kind() {
@@ -60,4 +65,64 @@ fn rows_of_every_kind_do_not_depend_on_where_batches_are_cut() {
             assert_eq!(tail[i].is_valid(row), whole[i].is_valid(12 + row), "{}", field.name);
         }
     }
+}
+
+/// What a column is, in plain vectors.
+fn plain(column: &Column) -> Want {
+    let dims = match &column.data {
+        ColumnData::Free { dims, .. } => Some(dims.to_vec()),
+        _ => None,
+    };
+    Want {
+        valid: column.valid.as_ref().map(|valid| valid.to_vec()),
+        dims,
+        offsets: column.offsets().map(<[i64]>::to_vec),
+        bytes: column.bytes().to_vec(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn columns_are_those_of_the_rows_one_by_one(case in cases()) {
+        let columns = case.schema.columns(&case.batch).unwrap();
+        for (i, field) in case.schema.fields().iter().enumerate() {
+            prop_assert_eq!(plain(&columns[i]), case.want[i].clone(), "{:?}", field);
+        }
+    }
+
+    #[test]
+    fn columns_come_back_from_arrow_as_they_were(case in cases()) {
+        let columns = case.schema.columns(&case.batch).unwrap();
+        let batch = case.schema.batch(&columns, case.batch.num_rows()).unwrap();
+        let again = case.schema.columns(&batch).unwrap();
+        for (i, field) in case.schema.fields().iter().enumerate() {
+            prop_assert_eq!(plain(&again[i]), case.want[i].clone(), "{:?}", field);
+        }
+        let specs = specs_of(&case.schema);
+        let inferred = RowSchema::infer(&case.schema.arrow_schema(), &specs, None).unwrap();
+        prop_assert_eq!(inferred, case.schema);
+    }
+
+    #[test]
+    fn schemas_come_back_from_json_as_they_were(case in cases()) {
+        let text = serde_json::to_string_pretty(&case.schema.to_json()).unwrap();
+        let read = RowSchema::from_json(&serde_json::from_str(&text).unwrap()).unwrap();
+        prop_assert_eq!(read, case.schema);
+    }
+}
+
+/// What a definition must say of a schema's own Arrow columns for the same schema to come of them.
+fn specs_of(schema: &RowSchema) -> BTreeMap<String, FieldSpec> {
+    let of_field = |field: &Field| FieldSpec {
+        kind: (field.kind == Kind::Interned).then_some(Kind::Interned),
+        axis: field.axis.clone().filter(|axis| *axis != field.stem),
+        categorical: field.categories.clone(),
+        dtype: (field.logical == Some(Logical::Bfloat16)).then_some(Stored::Bfloat16),
+        sidecar: field.sidecar.clone(),
+        index: field.index,
+        ..FieldSpec::default()
+    };
+    schema.fields().iter().map(|field| (field.name.clone(), of_field(field))).collect()
 }

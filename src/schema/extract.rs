@@ -92,7 +92,8 @@ fn with_nulls(
         let bytes = scalars(array, leaf, field).map_err(|_| Bad::unreadable())?;
         return Ok(ColumnData::Fixed { bytes: present(&bytes, valid, field.unit_bytes()) });
     }
-    if matches!(recipe, Recipe::Bytes { .. })
+    // The empty strings of absent rows are UTF-8, but no JSON.
+    if matches!(recipe, Recipe::Bytes { check: Check::Nothing | Check::Utf8 })
         && matches!(field.kind, Kind::Ragged | Kind::Interned)
         && is_empty_where_null(array, valid)
     {
