@@ -84,14 +84,20 @@ impl Text<'_> {
             }
             None => Some(Place::File(self.path.to_owned())),
         };
-        ConfigError { message: problem.message, hint: problem.hint, place }
+        let hint = problem.hint.as_deref().map(printable);
+        ConfigError { message: printable(&problem.message), hint, place }
     }
 
     /// Looks problems up in the text, in reading order.
     pub(crate) fn locate_all(&self, mut problems: Vec<Problem>) -> Vec<ConfigError> {
         problems.sort_by_key(|p| p.at.as_ref().map(At::order));
         problems.dedup();
-        problems.into_iter().map(|p| self.locate(p)).collect()
+        // Looking up a line takes time in the length of the file; only those that are shown get one.
+        let located = problems.into_iter().enumerate().map(|(i, problem)| match i {
+            0..MAX_SHOWN => self.locate(problem),
+            _ => ConfigError { message: problem.message, hint: problem.hint, place: None },
+        });
+        located.collect()
     }
 
     fn place(&self, span: &Range<usize>) -> Place {

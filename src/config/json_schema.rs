@@ -145,7 +145,7 @@ fn dataset(field: &Value) -> Value {
             "shard_rows": count("A shard ends after this many rows.", Some(1_000_000)),
             "max_row_bytes": size("A row with more bytes is refused.", "64MiB"),
             "intern_values": count("A shard ends when an interned field has this many distinct values.", Some(1_000_000)),
-            "limit_rows": count("The dataset ends after this many rows; it does not become the current one.", None),
+            "limit_rows": count("Only this many source rows are read; the dataset does not become the current one.", None),
             "allow_empty": flag("Whether the dataset may have no rows."),
             "fields": {
                 "type": "object",

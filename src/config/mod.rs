@@ -42,7 +42,7 @@ use crate::transforms::{Transform, TransformType};
 /// The only version of definitions so far.
 pub const DEFINITION_VERSION: i64 = 1;
 /// Largest file that is taken for a definition.
-const MAX_FILE_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A pipeline definition, checked.
 #[derive(Debug, Clone)]
@@ -118,7 +118,7 @@ pub struct DatasetConfig {
     pub max_row_bytes: u64,
     /// A shard ends when an interned field has this many distinct values.
     pub intern_values: u64,
-    /// The dataset ends after this many rows.
+    /// Only this many source rows are read.
     pub limit_rows: Option<u64>,
     /// What is said of single fields.
     pub fields: BTreeMap<String, FieldSpec>,

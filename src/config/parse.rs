@@ -264,6 +264,7 @@ mod tests {
             Just(".".to_owned()),
             Just("\n".to_owned()),
             Just("inputs = []\n".to_owned()),
+            Just("\"\\u001b[2J\" = 1\n".to_owned()),
             Just("'\u{1f600}\u{0}'".to_owned()),
             any::<String>(),
             (0..PLAIN.len(), 0..40_usize).prop_map(|(at, n)| PLAIN

@@ -385,7 +385,7 @@ fn files_that_are_no_definitions_are_explained() {
             "the definition is not UTF-8: line 2 holds other bytes",
             "save the file as UTF-8",
         ),
-        ("huge.toml", "the definition is larger than 4 MiB", "name a definition, not a data file"),
+        ("huge.toml", "the definition is larger than 1 MiB", "name a definition, not a data file"),
         ("none.toml", "cannot read the definition: there is no such file", "check the path"),
         (
             ".",
