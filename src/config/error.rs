@@ -76,7 +76,7 @@ pub(crate) struct Text<'a> {
 
 impl Text<'_> {
     /// Looks a problem up in the text.
-    pub(crate) fn locate(&self, problem: Problem) -> ConfigError {
+    pub(crate) fn locate(&self, problem: &Problem) -> ConfigError {
         let place = match &problem.at {
             Some(At::File(span)) => Some(self.place(span)),
             Some(At::Set(index)) => {
@@ -94,7 +94,7 @@ impl Text<'_> {
         problems.dedup();
         // Looking up a line takes time in the length of the file; only those that are shown get one.
         let located = problems.into_iter().enumerate().map(|(i, problem)| match i {
-            0..MAX_SHOWN => self.locate(problem),
+            0..MAX_SHOWN => self.locate(&problem),
             _ => ConfigError { message: problem.message, hint: problem.hint, place: None },
         });
         located.collect()
@@ -278,7 +278,7 @@ mod tests {
 
     fn shown(text: &str, span: Range<usize>) -> String {
         let text = Text { path: Path::new("p.toml"), content: text, sets: &[] };
-        text.locate(Problem::new(&At::File(span), "bad")).to_string()
+        text.locate(&Problem::new(&At::File(span), "bad")).to_string()
     }
 
     #[test]

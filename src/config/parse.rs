@@ -68,7 +68,7 @@ pub(crate) fn definition(
     // Without problems there is a definition.
     let Some((mut definition, warnings)) = read else {
         let problem = Problem { at: None, message: "cannot be read".into(), hint: None };
-        return Err(shown.locate(problem).into());
+        return Err(shown.locate(&problem).into());
     };
     path.clone_into(&mut definition.path);
     definition.warnings = shown.locate_all(warnings);
