@@ -63,7 +63,7 @@ pub use finding::{Block, Finding, FindingKind};
 pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use seal::SealedShard;
-pub use trash::empty_trash;
+pub use trash::{discard, empty_trash};
 pub use verify::verify_shard;
 pub use writer::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, Writer, WriterOptions,

@@ -15,12 +15,7 @@ use crate::storage::{Result, Storage, parent};
 ///
 /// # Errors
 /// The system refused.
-pub(super) fn discard(
-    storage: &dyn Storage,
-    dataset: &Path,
-    path: &Path,
-    label: &str,
-) -> Result<()> {
+pub fn discard(storage: &dyn Storage, dataset: &Path, path: &Path, label: &str) -> Result<()> {
     let trash = layout::trash(dataset);
     let mut there = trash.join(label);
     let mut number = 0_u64;
