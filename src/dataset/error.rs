@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::books::Unbalanced;
+use crate::shard::{ReadError, ShardError};
 use crate::storage::StorageError;
 
 /// What every operation on a dataset returns.
@@ -14,6 +15,12 @@ pub enum DatasetError {
     /// The disk failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A shard cannot be written.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// A sealed shard cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// A text cannot name a folder.
     #[error("`{name}` cannot be the name of a dataset's folder")]
     Name {
@@ -121,33 +128,32 @@ pub enum DatasetError {
 impl DatasetError {
     /// Says what to do about it, where that is known.
     #[must_use]
-    pub fn hint(&self) -> Option<&str> {
-        match self {
-            Self::Storage(error) => error.hint(),
-            Self::Name { .. } => Some("use letters, digits, `-`, `_` and `.`, not at the start"),
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Storage(error) => error.hint()?,
+            Self::Shard(error) => return error.hint(),
+            Self::Read(error) => return error.hint(),
+            Self::Name { .. } => "use letters, digits, `-`, `_` and `.`, not at the start",
             Self::Busy { .. } => {
-                Some("wait until it ends or stop it; a run that was killed holds no lock")
+                "wait until it ends or stop it; a run that was killed holds no lock"
             }
-            Self::NotALink { .. } => Some("move it away and run again"),
+            Self::NotALink { .. } => "move it away and run again",
             Self::NoDataset { .. } => {
-                Some("run the pipeline until it ends with exit code 0, or check the path")
+                "run the pipeline until it ends with exit code 0, or check the path"
             }
-            Self::Damaged { .. } => {
-                Some("it was changed after it was written; delete it and run again")
-            }
-            Self::Version { .. } => {
-                Some("use the version of rowmill that wrote it, or a later one")
-            }
-            Self::Unfinished { .. } => Some("run the same command again; it continues"),
-            Self::Empty => Some("check the sources and filters, or set `allow_empty = true`"),
+            Self::Damaged { .. } => "it was changed after it was written; delete it and run again",
+            Self::Version { .. } => "use the version of rowmill that wrote it, or a later one",
+            Self::Unfinished { .. } => "run the same command again; it continues",
+            Self::Empty => "check the sources and filters, or set `allow_empty = true`",
             Self::DuplicateKey { .. } => {
-                Some("choose a key that is unique, or leave one of the rows out")
+                "choose a key that is unique, or leave one of the rows out"
             }
             Self::Digests { .. }
             | Self::Unbalanced { .. }
             | Self::Counts { .. }
-            | Self::NoRow { .. } => None,
-        }
+            | Self::NoRow { .. } => return None,
+        };
+        Some(hint.to_owned())
     }
 
     /// A file that is not what it must be.

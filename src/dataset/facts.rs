@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::error::{DatasetError, Result};
 use super::home::{Home, Workplace};
+use crate::shard::layout::document;
 use crate::storage::Storage;
 
 /// Version of the file.
@@ -83,15 +84,14 @@ impl Facts {
     /// # Errors
     /// The disk's.
     pub fn write(&self, place: &Workplace) -> Result<()> {
-        let mut text = format!("{:#}", serde_json::json!(self));
-        text.push('\n');
+        let text = document(&serde_json::json!(self));
         let path = place.home().facts();
         let storage = place.storage();
-        if storage.read(&path)?.as_deref() == Some(text.as_bytes()) {
+        if storage.read(&path)?.as_deref() == Some(text.as_slice()) {
             // The run that wrote them may have been cut off before this.
             return Ok(storage.sync_dir(&place.home().work())?);
         }
-        Ok(storage.write_atomic(&path, text.as_bytes())?)
+        Ok(storage.write_atomic(&path, &text)?)
     }
 
     /// The output schema learned for a stage, if it was learned from just that.

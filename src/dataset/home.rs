@@ -13,16 +13,15 @@ use std::sync::Arc;
 
 use super::error::{DatasetError, Result};
 use super::sentinel::Sentinel;
+use crate::shard::layout::{self, COMPLETE};
+use crate::shard::{discard, empty_trash};
 use crate::storage::{EntryKind, Lock, LockGuard, Storage, parent};
 
 /// The name of the symbolic link to the last complete run's cache key.
 pub const CURRENT: &str = "current";
 
-/// The name of a sentinel.
-pub const COMPLETE: &str = "_COMPLETE";
-
-/// What stands in place of a shard's sentinel when its rows are kept elsewhere only.
-pub const REMOTE: &str = "_REMOTE";
+/// The folder of the partition records.
+pub const PARTITIONS: &str = "partitions";
 
 /// The paths of one dataset: `<out>/<name>/<cache key>/…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,43 +95,43 @@ impl Home {
     /// The partition records.
     #[must_use]
     pub fn partitions(&self) -> PathBuf {
-        self.dir.join("partitions")
+        self.dir.join(PARTITIONS)
     }
 
     /// The sealed shards.
     #[must_use]
     pub fn shards(&self) -> PathBuf {
-        self.dir.join("shards")
+        layout::shards(&self.dir)
     }
 
     /// One sealed shard.
     #[must_use]
     pub fn shard(&self, id: &str) -> PathBuf {
-        self.shards().join(id)
+        layout::sealed(&self.dir, id)
     }
 
     /// The writer's state.
     #[must_use]
     pub fn work(&self) -> PathBuf {
-        self.dir.join("work")
+        layout::work(&self.dir)
     }
 
     /// The open shards of a partition.
     #[must_use]
     pub fn open_shards(&self, slot: &str) -> PathBuf {
-        self.work().join("open").join(slot)
+        layout::open_shards(&self.dir, slot)
     }
 
     /// The log of a partition's sealed shards.
     #[must_use]
     pub fn log(&self, slot: &str) -> PathBuf {
-        self.work().join("log").join(format!("{slot}.jsonl"))
+        layout::log(&self.dir, slot)
     }
 
     /// What a partition's inputs looked like when it was begun.
     #[must_use]
     pub fn begun(&self, slot: &str) -> PathBuf {
-        self.work().join("log").join(format!("{slot}.inputs"))
+        layout::logs(&self.dir).join(format!("{slot}.inputs"))
     }
 
     /// Sizes, times and digests of inputs seen before.
@@ -150,7 +149,7 @@ impl Home {
     /// What is about to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {
-        self.work().join("trash")
+        layout::trash(&self.dir)
     }
 }
 
@@ -186,7 +185,7 @@ impl Workplace {
             make_durable(&*storage, &work.join(below))?;
         }
         let it = Self { storage, home, _lock: lock };
-        it.empty_trash()?;
+        empty_trash(&*it.storage, &it.home.dir)?;
         let sentinel = it.home.dir.join(format!("{COMPLETE}.tmp"));
         for left_over in [it.current_tmp(), sentinel] {
             it.storage.remove_all(&left_over)?;
@@ -250,28 +249,8 @@ impl Workplace {
         }
         // The whole path below the home names it, so that threads do not meet in the trash.
         let inside = path.strip_prefix(&self.home.dir).unwrap_or(path);
-        let name = inside.to_string_lossy().replace('/', "-");
-        let mut n = 0;
-        let target = loop {
-            let target = self.home.trash().join(format!("{name}-{n}"));
-            if self.storage.stat(&target)?.is_none() {
-                break target;
-            }
-            n += 1;
-        };
-        self.storage.rename(path, &target)?;
-        self.storage.sync_dir(&self.home.trash())?;
-        self.storage.sync_dir(parent(path))?;
-        Ok(self.storage.remove_all(&target)?)
-    }
-
-    /// Deletes what earlier runs left in the trash.
-    fn empty_trash(&self) -> Result<()> {
-        let trash = self.home.trash();
-        for entry in self.storage.list(&trash)?.unwrap_or_default() {
-            self.storage.remove_all(&trash.join(&entry.name))?;
-        }
-        Ok(())
+        let label = inside.to_string_lossy().replace('/', "-");
+        Ok(discard(&*self.storage, &self.home.dir, path, &label)?)
     }
 
     /// Where a file is written before it is renamed into place.

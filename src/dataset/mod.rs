@@ -11,13 +11,22 @@
 //!    function of its plan and its records.
 //! 2. The sentinel is written by one function, after it has counted everything the sentinel covers.
 
+pub mod adopt;
 pub mod error;
 pub mod facts;
+pub mod finalize;
 pub mod home;
+pub mod keys;
+pub mod manifest;
+pub mod partition;
 pub mod plan;
 mod publish;
+pub mod reader;
 pub mod record;
 pub mod sentinel;
+pub mod stamps;
+pub mod verify;
 
 pub use error::{DatasetError, Result};
 pub use home::{Home, Workplace};
+pub use reader::Dataset;

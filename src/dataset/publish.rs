@@ -6,11 +6,11 @@
 //! 2. A file that is there is left alone: its name says that it holds the same bytes.
 
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::error::Result;
+use super::error::{DatasetError, Result};
 use super::home::Workplace;
-use crate::storage::{AppendFile, StorageError};
+use crate::storage::{AppendFile, StorageError, parent};
 
 /// Bytes that gather before they are appended or hashed.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -33,36 +33,75 @@ pub(super) fn digits(digest: &blake3::Hash) -> String {
 /// Puts what `fill` writes in place at `path`, unless something is there. `what` names the temporary
 /// file, which no other thread may be using.
 pub(super) fn publish(place: &Workplace, what: &str, path: &Path, fill: Fill<'_>) -> Result<()> {
-    let storage = place.storage();
-    if storage.stat(path)?.is_none() {
-        let tmp = place.temporary(what);
-        storage.remove_all(&tmp)?;
-        let file = Appending { file: storage.create(&tmp)?, failed: None };
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-        if let Err(error) = fill(&mut out).and_then(|()| out.flush()) {
-            let failed = out.into_parts().0.failed;
-            return Err(failed.unwrap_or_else(|| StorageError::new("format", path, error)).into());
-        }
-        let mut file = out.into_parts().0.file;
-        file.sync()?;
-        drop(file);
-        storage.rename(&tmp, path)?;
+    if place.storage().stat(path)?.is_some() {
+        // The run that renamed it may have been cut off before this.
+        return Ok(place.storage().sync_dir(parent(path))?);
     }
-    // Also where the file was there: the run that renamed it may have been cut off before this.
-    storage.sync_dir(crate::storage::parent(path))?;
-    Ok(storage.sync_dir(&place.home().work())?)
+    let mut draft = Draft::create(place, what)?;
+    if let Err(error) = fill(&mut draft) {
+        let failed = draft.failed.take();
+        return Err(failed.unwrap_or_else(|| StorageError::new("format", path, error).into()));
+    }
+    draft.publish(path)
 }
 
-/// An [`AppendFile`] as a [`Write`], keeping the error that `io::Error` would lose.
+/// A file that has no name yet.
 #[derive(Debug)]
-struct Appending {
+pub(super) struct Draft<'a> {
+    place: &'a Workplace,
+    tmp: PathBuf,
     file: Box<dyn AppendFile>,
-    failed: Option<StorageError>,
+    hasher: blake3::Hasher,
+    buffer: Vec<u8>,
+    /// The error that an `io::Error` could not carry.
+    failed: Option<DatasetError>,
 }
 
-impl Write for Appending {
+impl<'a> Draft<'a> {
+    /// Begins a file. `what` tells it from those of other threads.
+    pub(super) fn create(place: &'a Workplace, what: &str) -> Result<Self> {
+        let tmp = place.temporary(what);
+        place.storage().remove_all(&tmp)?;
+        let file = place.storage().create(&tmp)?;
+        let (hasher, buffer) = (blake3::Hasher::new(), Vec::with_capacity(BUFFER_BYTES));
+        Ok(Self { place, tmp, file, hasher, buffer, failed: None })
+    }
+
+    /// Appends to it.
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES { self.drain() } else { Ok(()) }
+    }
+
+    /// The BLAKE3 of what was appended.
+    pub(super) fn digest(&mut self) -> Result<blake3::Hash> {
+        self.drain()?;
+        Ok(self.hasher.finalize())
+    }
+
+    /// Puts it in place at `path`.
+    pub(super) fn publish(mut self, path: &Path) -> Result<()> {
+        self.drain()?;
+        self.file.sync()?;
+        let storage = self.place.storage();
+        storage.rename(&self.tmp, path)?;
+        storage.sync_dir(parent(path))?;
+        Ok(storage.sync_dir(parent(&self.tmp))?)
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        if !self.buffer.is_empty() {
+            self.hasher.update(&self.buffer);
+            self.file.append(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Write for Draft<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.file.append(bytes) {
+        match self.put(bytes) {
             Ok(()) => Ok(bytes.len()),
             Err(error) => {
                 self.failed = Some(error);

@@ -10,11 +10,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{DatasetError, Result};
-use super::home::{Home, Workplace, is_hex};
+use super::home::{Home, PARTITIONS, Workplace, is_hex};
 use super::publish::{digest, digits, publish};
 use crate::books::{Books, StageBooks, Unbalanced};
 use crate::inputs::{InputDigest, InputRange, Part};
@@ -41,6 +42,13 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// What was found in an input or range.
+    #[must_use]
+    pub fn new(input: &InputRange, digest: &InputDigest) -> Self {
+        let range = input.range.as_ref().map(|r| [r.start, r.end]);
+        Self { b3: digest.blake3, path: digest.path.clone(), range, size: digest.size }
+    }
+
     /// Whether this is about that input or range.
     #[must_use]
     pub fn is_of(&self, input: &InputRange) -> bool {
@@ -158,9 +166,7 @@ impl Record {
         for input in part.inputs.iter().cloned().chain(sides) {
             let path = &input.input.path;
             let digest = found.next().ok_or_else(|| foreign(path))?;
-            let range = input.range.as_ref().map(|r| [r.start, r.end]);
-            let size = digest.size;
-            let entry = Contents { b3: digest.blake3, path: digest.path.clone(), range, size };
+            let entry = Contents::new(&input, digest);
             if !entry.is_of(&input) {
                 return Err(foreign(&digest.path));
             }
@@ -184,13 +190,19 @@ impl Record {
         Ok(it)
     }
 
-    /// Reads a record and checks it against its name and folder.
+    /// Reads a record of the dataset in the folder `dir` and checks it against its name and the
+    /// dataset's cache key.
     ///
     /// # Errors
     /// [`DatasetError::Damaged`] says what does not agree; [`DatasetError::Version`] names a later
     /// layout.
-    pub fn read(storage: &dyn Storage, home: &Home, name: &RecordName) -> Result<Self> {
-        let path = home.partitions().join(name.as_str());
+    pub fn read(
+        storage: &dyn Storage,
+        dir: &Path,
+        cache_key: &str,
+        name: &RecordName,
+    ) -> Result<Self> {
+        let path = dir.join(PARTITIONS).join(name.as_str());
         let damaged = |message: String| DatasetError::damaged(&path, message);
         let bytes = storage.read(&path)?.ok_or_else(|| damaged("it is not there".to_owned()))?;
         let expected = format!("{}-{}.json", name.slot(), digits(&blake3::hash(&bytes)));
@@ -201,7 +213,7 @@ impl Record {
         if it.layout != LAYOUT {
             return Err(DatasetError::Version { path, found: it.layout, known: LAYOUT });
         }
-        if it.slot != name.slot() || it.cache_key != home.cache_key() {
+        if it.slot != name.slot() || it.cache_key != cache_key {
             return Err(damaged(format!("it is of slot {}, key {}", it.slot, it.cache_key)));
         }
         if let Some(shard) = it.shards.iter().find(|shard| !is_hex(&shard.id, 32)) {
@@ -300,7 +312,6 @@ pub(super) mod hex_digest {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
     use std::time::SystemTime;
 
@@ -350,6 +361,10 @@ mod tests {
 
     fn record(home: &Home) -> Record {
         Record::new(home, SLOT, &part(), &digests(), shards(6), &books()).unwrap()
+    }
+
+    fn read(place: &Workplace, name: &RecordName) -> Result<Record> {
+        Record::read(&**place.storage(), place.home().dir(), KEY, name)
     }
 
     #[test]
@@ -432,7 +447,7 @@ mod tests {
         let names = RecordNames::list(&memory, place.home()).unwrap();
         assert_eq!(names.of_slot(SLOT), [name.clone()]);
         assert_eq!(names.of_slot(&"0".repeat(32)), []);
-        let read = Record::read(&memory, place.home(), &name).unwrap();
+        let read = read(&place, &name).unwrap();
         assert_eq!(read, record);
         assert_eq!(read.books(&["rows", "clean"]).unwrap(), books());
         let lists = format!(
@@ -493,12 +508,12 @@ mod tests {
             let mut bad = good.clone();
             change(&mut bad);
             let written = bad.write(&place).unwrap();
-            let error = Record::read(&memory, place.home(), &written).unwrap_err().to_string();
+            let error = read(&place, &written).unwrap_err().to_string();
             assert!(error.contains(message), "{name}: {error}");
         }
         let name = good.write(&place).unwrap();
         memory.overwrite(place.home().partitions().join(name.as_str()), 40, b"x").unwrap();
-        let error = Record::read(&memory, place.home(), &name).unwrap_err().to_string();
+        let error = read(&place, &name).unwrap_err().to_string();
         assert!(error.ends_with("its bytes are not those it is named by"), "{error}");
     }
 

@@ -7,7 +7,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::{DatasetError, Result};
-use super::home::{COMPLETE, is_hex};
+use super::home::is_hex;
+use crate::shard::layout::{COMPLETE, document};
 use crate::storage::Storage;
 
 /// What `_COMPLETE` holds: the manifest of the current generation and its totals.
@@ -52,9 +53,7 @@ impl Sentinel {
 
     /// The document, as it lies on disk.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut text = format!("{:#}", serde_json::json!(self));
-        text.push('\n');
-        text.into_bytes()
+        document(&serde_json::json!(self))
     }
 
     /// The name of the manifest.

@@ -1,0 +1,160 @@
+//! Which record of a slot counts: whether a partition that was built before need not be built again.
+//!
+//! Leaves out: hashing inputs, which the caller's source does where no stamp knows the answer.
+//!
+//! Invariants:
+//! 1. A record is adopted only if its slot and its contents agree with the inputs as they are, and
+//!    its shards are there.
+//! 2. Of several that agree, the one that the current manifest names counts, else the first by
+//!    name: the choice does not depend on the order in which they were made.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::error::{DatasetError, Result};
+use super::home::Workplace;
+use super::manifest::Manifest;
+use super::record::{Contents, Record, RecordName, RecordNames};
+use super::sentinel::Sentinel;
+use super::stamps::Stamps;
+use crate::inputs::{Input, InputDigest, InputRange, Part};
+use crate::shard::layout::{COMPLETE, REMOTE};
+
+/// What was built before, as one run finds it when it starts.
+#[derive(Debug, Clone)]
+pub struct Adopter {
+    place: Arc<Workplace>,
+    stamps: Arc<Stamps>,
+    names: RecordNames,
+    current: BTreeSet<String>,
+    set_aside: BTreeSet<String>,
+}
+
+impl Adopter {
+    /// Lists the records and those that the current manifest names. `set_aside` are records that are
+    /// not adopted whatever they say.
+    ///
+    /// # Errors
+    /// The disk's, or a damaged manifest.
+    pub fn new(
+        place: Arc<Workplace>,
+        stamps: Arc<Stamps>,
+        set_aside: BTreeSet<String>,
+    ) -> Result<Self> {
+        let (storage, home) = (place.storage(), place.home());
+        let names = RecordNames::list(&**storage, home)?;
+        let current = match Sentinel::read(&**storage, home.dir())? {
+            Some(sentinel) => Manifest::read(&**storage, home.dir(), &sentinel)?
+                .partitions
+                .into_iter()
+                .map(|partition| partition.record)
+                .collect(),
+            None => BTreeSet::new(),
+        };
+        Ok(Self { place, stamps, names, current, set_aside })
+    }
+
+    /// The record that counts for the partition of `slot`, which reads `part` below `root`; `None` if
+    /// it must be built. What earlier runs left in `work/` of a partition that is adopted is removed.
+    ///
+    /// `digests` hashes inputs (inputs first, then side inputs); it is called at most once, for those
+    /// that no stamp knows, and only if there is a record to compare them with.
+    ///
+    /// # Errors
+    /// The disk's, a damaged record, and what `digests` meets.
+    pub fn adopt<E: From<DatasetError>>(
+        &self,
+        slot: &str,
+        root: &str,
+        part: &Part,
+        digests: impl FnOnce(&Part) -> Result<Vec<InputDigest>, E>,
+    ) -> Result<Option<(RecordName, Record)>, E> {
+        let mut names: Vec<_> = self.names.of_slot(slot).iter().collect();
+        names.retain(|name| !self.set_aside.contains(name.as_str()));
+        names.sort_by_key(|name| !self.current.contains(name.as_str()));
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let found = self.contents(slot, root, part, digests)?;
+        for name in names {
+            let record = self.read(name)?;
+            if record.inputs.iter().chain(&record.side).eq(&found)
+                && record.inputs.len() == part.inputs.len()
+                && self.has_shards(&record)?
+            {
+                super::partition::clear(&self.place, slot)?;
+                return Ok(Some((name.clone(), record)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&self, name: &RecordName) -> Result<Record> {
+        let home = self.place.home();
+        Record::read(&**self.place.storage(), home.dir(), home.cache_key(), name)
+    }
+
+    /// What stands in the inputs and side inputs now.
+    fn contents<E: From<DatasetError>>(
+        &self,
+        slot: &str,
+        root: &str,
+        part: &Part,
+        digests: impl FnOnce(&Part) -> Result<Vec<InputDigest>, E>,
+    ) -> Result<Vec<Contents>, E> {
+        let sides: Vec<_> = part.side.iter().map(whole).collect();
+        let all = || part.inputs.iter().chain(&sides);
+        let known: Vec<_> = all().map(|input| self.stamps.digest(root, input)).collect();
+        let (inputs, side) = known.split_at(part.inputs.len().min(known.len()));
+        let unknown = Part {
+            inputs: unknown(&part.inputs, inputs).cloned().collect(),
+            side: unknown(&part.side, side).cloned().collect(),
+        };
+        let n_unknown = unknown.inputs.len() + unknown.side.len();
+        let hashed = if n_unknown > 0 { digests(&unknown)? } else { Vec::new() };
+        let mut hashed = hashed.into_iter();
+        let mut contents = Vec::with_capacity(known.len());
+        for (input, known) in all().zip(known) {
+            let digest = match known {
+                Some(digest) => digest,
+                None => {
+                    let path = &input.input.path;
+                    let digest = hashed.next().filter(|digest| digest.path == *path);
+                    let digest = digest.ok_or_else(|| DatasetError::Digests {
+                        slot: slot.to_owned(),
+                        path: path.clone(),
+                    })?;
+                    self.stamps.learn(root, input, digest.blake3)?;
+                    digest
+                }
+            };
+            contents.push(Contents::new(input, &digest));
+        }
+        Ok(contents)
+    }
+
+    /// Whether every shard of a record is there, here or elsewhere.
+    fn has_shards(&self, record: &Record) -> Result<bool> {
+        for shard in &record.shards {
+            let path = self.place.home().shard(&shard.id);
+            let stat = |name| self.place.storage().stat(&path.join(name));
+            if stat(COMPLETE)?.is_none() && stat(REMOTE)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A side input as a range of itself.
+pub(super) fn whole(input: &Input) -> InputRange {
+    InputRange { input: input.clone(), range: None }
+}
+
+/// The inputs whose digest is not known.
+fn unknown<'a, T>(
+    inputs: &'a [T],
+    known: &'a [Option<InputDigest>],
+) -> impl Iterator<Item = &'a T> {
+    inputs.iter().zip(known).filter(|(_, known)| known.is_none()).map(|(input, _)| input)
+}

@@ -1,0 +1,324 @@
+//! Opens a complete dataset: rows by number or key over all its shards.
+//!
+//! Leaves out: the fields of rows, which shards know (`shard::reader`).
+//!
+//! Invariants:
+//! 1. A dataset opens only with its sentinel and the manifest that the sentinel names.
+//! 2. Opening reads the manifest and nothing else: a shard is opened when it is first asked for.
+//! 3. Memory grows with the number of shards, never with that of rows.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::RecordBatch;
+
+use super::error::{DatasetError, Result};
+use super::home::{CURRENT, is_hex};
+use super::keys::KeyIndex;
+use super::manifest::{DatasetLine, Manifest};
+use super::record::ShardEntry;
+use super::sentinel::Sentinel;
+use crate::schema::RowSchema;
+use crate::shard::{Key, ReadError, Shard, layout};
+use crate::storage::{Local, Storage};
+
+/// A complete dataset, opened for reading.
+#[derive(Debug)]
+pub struct Dataset {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    sentinel: Sentinel,
+    head: DatasetLine,
+    schema: Arc<RowSchema>,
+    entries: Vec<ShardEntry>,
+    /// The first row of each shard, and the number of all rows.
+    starts: Vec<u64>,
+    shards: Vec<OnceLock<Shard>>,
+    keys: OnceLock<KeyIndex>,
+}
+
+impl Dataset {
+    /// Opens the dataset at `path` on this machine's file system: a folder `<out>/<name>`, whose
+    /// `current` is followed, or the folder of a cache key.
+    ///
+    /// # Errors
+    /// As [`Dataset::open_in`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_in(Arc::new(Local), path)
+    }
+
+    /// Opens the dataset at `path`.
+    ///
+    /// # Errors
+    /// [`DatasetError::NoDataset`] if there is none that is complete; [`DatasetError::Damaged`] if
+    /// its sentinel or manifest are not what was written; [`DatasetError::Version`].
+    pub fn open_in(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self> {
+        let (dir, sentinel) = find(&*storage, path.as_ref())?;
+        let manifest = Manifest::read(&*storage, &dir, &sentinel)?;
+        let path = dir.join(sentinel.manifest());
+        let schema = RowSchema::from_json(&manifest.dataset.schema)
+            .map_err(|e| DatasetError::damaged(&path, e))?;
+        let mut starts = Vec::with_capacity(manifest.shards.len() + 1);
+        let mut start = 0;
+        starts.push(start);
+        for shard in &manifest.shards {
+            start += shard.rows;
+            starts.push(start);
+        }
+        let shards = manifest.shards.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self {
+            storage,
+            dir,
+            sentinel,
+            head: manifest.dataset,
+            schema: Arc::new(schema),
+            entries: manifest.shards,
+            starts,
+            shards,
+            keys: OnceLock::new(),
+        })
+    }
+
+    /// The folder of its cache key.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the first line of its manifest says: name, definition, totals, books.
+    #[must_use]
+    pub fn about(&self) -> &DatasetLine {
+        &self.head
+    }
+
+    /// The BLAKE3 of its manifest: what names this generation.
+    #[must_use]
+    pub fn generation(&self) -> &str {
+        self.sentinel.manifest_b3()
+    }
+
+    /// The fields of its rows.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<RowSchema> {
+        &self.schema
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn n_rows(&self) -> u64 {
+        self.head.rows
+    }
+
+    /// Number of shards.
+    #[must_use]
+    pub fn n_shards(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The shards as the manifest names them, in order.
+    #[must_use]
+    pub fn entries(&self) -> &[ShardEntry] {
+        &self.entries
+    }
+
+    /// The rows of the dataset that the shard of that number holds; empty for any other number.
+    #[must_use]
+    pub fn rows_of(&self, shard: usize) -> Range<u64> {
+        let at = |i| self.starts.get(i).copied().unwrap_or(self.head.rows);
+        at(shard)..at(shard.saturating_add(1))
+    }
+
+    /// The shard of that number, opened when it is first asked for.
+    ///
+    /// # Errors
+    /// There is no such shard, or it is not the one that the manifest names.
+    pub fn shard(&self, number: usize) -> Result<&Shard> {
+        let (Some(slot), Some(entry)) = (self.shards.get(number), self.entries.get(number)) else {
+            let message = format!("there is no shard {number}, it has {}", self.n_shards());
+            return Err(DatasetError::NoDataset { path: self.dir.clone(), message });
+        };
+        if let Some(open) = slot.get() {
+            return Ok(open);
+        }
+        let path = layout::sealed(&self.dir, &entry.id);
+        let shard = Shard::open(Arc::clone(&self.storage), &path)?;
+        if shard.id() != entry.id || shard.n_rows() != entry.rows {
+            return Err(DatasetError::damaged(path, "it is not the shard the manifest names"));
+        }
+        if shard.schema() != &self.schema {
+            return Err(DatasetError::damaged(path, "its schema is not that of the manifest"));
+        }
+        Ok(slot.get_or_init(|| shard))
+    }
+
+    /// All shards in order, each opened when it is its turn.
+    pub fn shards(&self) -> impl Iterator<Item = Result<&Shard>> {
+        (0..self.n_shards()).map(|number| self.shard(number))
+    }
+
+    /// Number of the shard that holds row `row`, and the row's number in it.
+    ///
+    /// # Errors
+    /// [`DatasetError::NoRow`].
+    pub fn locate(&self, row: u64) -> Result<(usize, u64)> {
+        let n_rows = self.n_rows();
+        let shard = self.starts.partition_point(|start| *start <= row).checked_sub(1);
+        match shard.and_then(|shard| Some((shard, self.starts.get(shard)?))) {
+            Some((shard, start)) if row < n_rows => Ok((shard, row - start)),
+            _ => Err(DatasetError::NoRow { row, n_rows }),
+        }
+    }
+
+    /// The shard that holds row `row`, and the row's number in it.
+    ///
+    /// # Errors
+    /// [`DatasetError::NoRow`], and as [`Dataset::shard`].
+    pub fn row(&self, row: u64) -> Result<(&Shard, u64)> {
+        let (shard, row) = self.locate(row)?;
+        Ok((self.shard(shard)?, row))
+    }
+
+    /// The row with this key, `None` where there is none. Takes one or two page reads of the key
+    /// index, and those of the row's shard.
+    ///
+    /// # Errors
+    /// Rows have no key, or one of the other type; a file is damaged.
+    pub fn find<'a>(&self, key: impl Into<Key<'a>>) -> Result<Option<u64>> {
+        let key = key.into();
+        for (number, row) in self.key_index()?.rows(key.hash()) {
+            let number = usize::try_from(number).unwrap_or(usize::MAX);
+            let shard = self.shard(number)?;
+            // The shard's own index settles equal hashes by the keys themselves.
+            if let Some(found) = shard.find(key)? {
+                if found != u64::from(row) {
+                    continue;
+                }
+                return Ok(Some(self.rows_of(number).start + found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Copies rows of a fixed field into `out`, one after another, in the order asked.
+    ///
+    /// # Errors
+    /// The field is not fixed, there is no such row, or `out` is not as long as the rows are.
+    pub fn gather(&self, field: &str, rows: &[u64], out: &mut [u8]) -> Result<()> {
+        let unit = match out.len().checked_div(rows.len()) {
+            Some(unit) if unit * rows.len() == out.len() => unit,
+            None if out.is_empty() => return Ok(()),
+            _ => {
+                let (n_rows, got) = (rows.len(), out.len());
+                let unit = self.schema.field(field).map_or(0, crate::schema::Field::unit_bytes);
+                let want = n_rows.saturating_mul(unit);
+                let field = field.to_owned();
+                return Err(ReadError::BufferSize { field, n_rows, want, got }.into());
+            }
+        };
+        let mut rest = out;
+        self.by_shard(rows, |shard, rows| {
+            let (these, others) = std::mem::take(&mut rest).split_at_mut(unit * rows.len());
+            rest = others;
+            Ok(shard.field(field)?.gather(rows, these)?)
+        })
+    }
+
+    /// Collects rows of a field of any kind: `bytes` gets them one after another, `offsets` where
+    /// each begins and the last one ends, in bytes from 0. Both are cleared first.
+    ///
+    /// # Errors
+    /// There is no such field or row.
+    pub fn gather_ragged(
+        &self,
+        field: &str,
+        rows: &[u64],
+        bytes: &mut Vec<u8>,
+        offsets: &mut Vec<i64>,
+    ) -> Result<()> {
+        bytes.clear();
+        offsets.clear();
+        offsets.push(0);
+        self.by_shard(rows, |shard, rows| {
+            let field = shard.field(field)?;
+            for &row in rows {
+                bytes.extend_from_slice(field.row(row)?);
+                offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+            }
+            Ok(())
+        })
+    }
+
+    /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]: a batch per shard.
+    pub fn record_batches(&self, rows: Range<u64>) -> impl Iterator<Item = Result<RecordBatch>> {
+        let mut next = rows.start;
+        std::iter::from_fn(move || {
+            if next >= rows.end {
+                return None;
+            }
+            let batch = self.locate(next).and_then(|(number, first)| {
+                let end = self.rows_of(number).end.min(rows.end);
+                let n_rows = end - next;
+                next = end;
+                Ok(self.shard(number)?.record_batch(first..first + n_rows)?)
+            });
+            if batch.is_err() {
+                next = rows.end;
+            }
+            Some(batch)
+        })
+    }
+
+    /// Calls `take` with the rows of each stretch of `rows` that lies in one shard, as numbers in it.
+    fn by_shard<'a>(
+        &'a self,
+        rows: &[u64],
+        mut take: impl FnMut(&'a Shard, &[u64]) -> Result<()>,
+    ) -> Result<()> {
+        let mut local = Vec::with_capacity(rows.len());
+        let mut rest = rows;
+        while let Some(&first) = rest.first() {
+            let (number, _) = self.locate(first)?;
+            let within = self.rows_of(number);
+            let n = rest.iter().take_while(|row| within.contains(row)).count();
+            let (these, others) = rest.split_at(n);
+            local.clear();
+            local.extend(these.iter().map(|row| row - within.start));
+            take(self.shard(number)?, &local)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn key_index(&self) -> Result<&KeyIndex> {
+        if let Some(open) = self.keys.get() {
+            return Ok(open);
+        }
+        let Some(keys) = &self.head.keys else {
+            return Err(ReadError::NoKey("rows of this dataset have no key").into());
+        };
+        let opened = KeyIndex::open(&*self.storage, &self.dir.join(&keys.file), self.n_rows())?;
+        Ok(self.keys.get_or_init(|| opened))
+    }
+}
+
+/// The folder and sentinel of the dataset that `path` stands for.
+pub(super) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Sentinel)> {
+    if let Some(sentinel) = Sentinel::read(storage, path)? {
+        return Ok((path.to_path_buf(), sentinel));
+    }
+    let none = |message: &str| {
+        Err(DatasetError::NoDataset { path: path.to_path_buf(), message: message.to_owned() })
+    };
+    match storage.read_link(&path.join(CURRENT))? {
+        Some(key) if is_hex(&key, 16) => {
+            let dir = path.join(&key);
+            match Sentinel::read(storage, &dir)? {
+                Some(sentinel) => Ok((dir, sentinel)),
+                None => none("`current` leads to a folder without `_COMPLETE`"),
+            }
+        }
+        Some(_) => none("`current` does not lead to a cache key"),
+        None => none("there is neither `_COMPLETE` nor `current`"),
+    }
+}

@@ -1,0 +1,268 @@
+//! Checks a whole dataset: its sentinel, manifest, records, key index and every byte of its shards.
+//!
+//! Leaves out: repairing anything, and what one shard promises (`shard`).
+//!
+//! Invariants:
+//! 1. The search goes on behind the first find, as far as what was found can still be read.
+//! 2. Memory grows with the number of shards, never with their size.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::error::DatasetError;
+use super::keys::KeyIndex;
+use super::manifest::{Manifest, PartitionLine};
+use super::reader::find;
+use super::record::{BooksByStage, Record, RecordName, ShardEntry};
+use crate::books::StageBooks;
+use crate::fingerprint::{cache_key, dataset_fingerprint};
+use crate::shard::{Finding, FindingKind, layout, verify_shard};
+use crate::storage::{ReadFile, Storage, StorageError};
+
+/// A dataset of which every byte is as it was sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// The folder of its cache key.
+    pub path: PathBuf,
+    /// The BLAKE3 of its manifest: what names its generation.
+    pub generation: String,
+    /// Number of rows.
+    pub n_rows: u64,
+    /// Number of partitions.
+    pub n_partitions: usize,
+    /// Number of shards.
+    pub n_shards: usize,
+    /// Bytes of all files of all shards.
+    pub n_bytes: u64,
+}
+
+/// How far a verification has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Shards that were checked.
+    pub shards_done: usize,
+    /// Shards of the dataset.
+    pub n_shards: usize,
+    /// Bytes of the shards that were checked.
+    pub bytes_done: u64,
+    /// Bytes of all shards.
+    pub n_bytes: u64,
+}
+
+/// Checks the dataset at `path`, a folder `<out>/<name>` or that of a cache key. Calls `progress`
+/// after each shard.
+///
+/// # Errors
+/// Everything that is wrong: what belongs to the dataset first, then shard by shard.
+pub fn verify(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Verified, Vec<Finding>> {
+    let (dir, sentinel) = find(&**storage, path).map_err(|e| vec![finding(path, &e)])?;
+    let manifest = Manifest::read(&**storage, &dir, &sentinel)
+        .map_err(|e| vec![finding(&dir.join(sentinel.manifest()), &e)])?;
+    let path = dir.join(sentinel.manifest());
+    let mut search = Search { storage, dir: &dir, path: &path, findings: Vec::new() };
+    search.totals(&manifest);
+    for (partition, shards) in manifest.parts() {
+        search.partition(&manifest, partition, shards);
+    }
+    search.keys(&manifest);
+    let (n_shards, n_bytes) = (manifest.shards.len(), manifest.dataset.bytes);
+    let mut done = Progress { shards_done: 0, n_shards, bytes_done: 0, n_bytes };
+    for (partition, shards) in manifest.parts() {
+        for shard in shards {
+            search.shard(&manifest, partition, shard);
+            done.shards_done += 1;
+            done.bytes_done += shard.bytes;
+            progress(done);
+        }
+    }
+    if !search.findings.is_empty() {
+        return Err(search.findings);
+    }
+    Ok(Verified {
+        generation: sentinel.manifest_b3().to_owned(),
+        n_rows: manifest.dataset.rows,
+        n_partitions: manifest.partitions.len(),
+        n_shards,
+        n_bytes,
+        path: dir,
+    })
+}
+
+struct Search<'a> {
+    storage: &'a Arc<dyn Storage>,
+    dir: &'a Path,
+    /// The manifest.
+    path: &'a Path,
+    findings: Vec<Finding>,
+}
+
+impl Search<'_> {
+    fn wrong(&mut self, path: &Path, what: impl Into<String>) {
+        let kind = FindingKind::Wrong(what.into());
+        self.findings.push(Finding { path: path.to_path_buf(), block: None, kind });
+    }
+
+    /// What the first line of the manifest says against the lines that follow.
+    fn totals(&mut self, manifest: &Manifest) {
+        let dataset = &manifest.dataset;
+        if cache_key(&dataset.definition) != dataset.cache_key {
+            self.wrong(self.path, "the definition is not what the cache key hashes");
+        }
+        let inputs: Vec<_> = manifest.partitions.iter().map(|p| p.inputs_b3.to_hex()).collect();
+        if dataset_fingerprint(&dataset.cache_key, &inputs) != dataset.fingerprint {
+            self.wrong(self.path, "the fingerprint is not that of the partitions' inputs");
+        }
+        let mut total: BTreeMap<&str, StageBooks> = BTreeMap::new();
+        for partition in &manifest.partitions {
+            for (stage, books) in &partition.books {
+                add(total.entry(stage).or_default(), books);
+            }
+        }
+        let said: BTreeMap<_, _> =
+            dataset.books.iter().map(|(stage, books)| (stage.as_str(), *books)).collect();
+        if said != total && !manifest.partitions.is_empty() {
+            self.wrong(self.path, "the books are not the sum of those of the partitions");
+        }
+        self.books(&self.path.to_path_buf(), "the dataset", &dataset.books, dataset.rows);
+    }
+
+    fn books(&mut self, path: &Path, of: &str, books: &BooksByStage, rows: u64) {
+        for (stage, books) in books {
+            let left = books.entered.checked_add(books.created);
+            let right = books.dropped.checked_add(books.rejected);
+            if left.is_none() || left != right.and_then(|gone| gone.checked_add(books.out)) {
+                self.wrong(path, format!("the books of {of} do not close at stage `{stage}`"));
+            }
+        }
+        if !books.is_empty() && books.values().all(|books| books.out != rows) {
+            self.wrong(path, format!("no stage let out the {rows} rows of {of}"));
+        }
+    }
+
+    /// A partition's record against the manifest.
+    fn partition(&mut self, manifest: &Manifest, line: &PartitionLine, shards: &[ShardEntry]) {
+        let path = self.dir.join(super::home::PARTITIONS).join(&line.record);
+        let of = format!("partition {}", line.slot);
+        self.books(&path, &of, &line.books, line.rows);
+        let Some(name) = RecordName::parse(&line.record) else { return };
+        let key = &manifest.dataset.cache_key;
+        let record = match Record::read(&**self.storage, self.dir, key, &name) {
+            Ok(record) => record,
+            Err(error) => return self.findings.push(finding(&path, &error)),
+        };
+        let inputs_b3 = record.inputs_b3().ok();
+        for (what, agrees) in [
+            ("list of inputs", inputs_b3 == Some(line.inputs_b3)),
+            ("number of inputs", record.inputs.len() as u64 == line.inputs),
+            ("list of shards", record.shards == shards),
+            ("number of rows", record.rows == line.rows),
+            ("books", record.books == line.books),
+        ] {
+            if !agrees {
+                self.wrong(&path, format!("the {what} is not what the manifest says"));
+            }
+        }
+    }
+
+    fn keys(&mut self, manifest: &Manifest) {
+        let has_key = manifest.dataset.schema.get("key").is_some_and(|key| !key.is_null());
+        let Some(keys) = &manifest.dataset.keys else {
+            if has_key {
+                self.wrong(self.path, "rows have a key, but there is no key index");
+            }
+            return;
+        };
+        let path = self.dir.join(&keys.file);
+        let checked = KeyIndex::open(&**self.storage, &path, manifest.dataset.rows)
+            .and_then(|_| Ok(hash_file(&**self.storage, &path)?));
+        match checked {
+            Ok(b3) if b3 == keys.b3 => {}
+            Ok(_) => {
+                let kind = FindingKind::Changed;
+                self.findings.push(Finding { path, block: None, kind });
+            }
+            Err(error) => self.findings.push(finding(&path, &error)),
+        }
+    }
+
+    fn shard(&mut self, manifest: &Manifest, partition: &PartitionLine, entry: &ShardEntry) {
+        let path = layout::sealed(self.dir, &entry.id);
+        let verified = match verify_shard(self.storage, &path) {
+            Ok(verified) => verified,
+            Err(findings) => return self.findings.extend(findings),
+        };
+        for (what, agrees) in [
+            ("id", verified.id() == entry.id),
+            ("number of rows", verified.rows() == entry.rows),
+            ("number of bytes", verified.bytes() == entry.bytes),
+            (
+                "schema",
+                self.document(&path, layout::SCHEMA) == Some(manifest.dataset.schema.clone()),
+            ),
+        ] {
+            if !agrees {
+                self.wrong(&path, format!("the {what} is not what the manifest says"));
+            }
+        }
+        let made_from = self.document(&path, layout::FINGERPRINT).unwrap_or_default();
+        let says = |key: &str| made_from.get(key).and_then(Value::as_str).unwrap_or_default();
+        let slot_and_key = (says("slot"), says("cache_key"));
+        if slot_and_key != (&partition.slot, &manifest.dataset.cache_key) {
+            let path = path.join(layout::FINGERPRINT);
+            self.wrong(&path, format!("it is not of partition {}", partition.slot));
+        }
+    }
+
+    fn document(&self, shard: &Path, name: &str) -> Option<Value> {
+        let bytes = self.storage.read(&shard.join(name)).ok()??;
+        serde_json::from_slice(&bytes).ok()
+    }
+}
+
+fn add(total: &mut StageBooks, books: &StageBooks) {
+    total.entered = total.entered.saturating_add(books.entered);
+    total.created = total.created.saturating_add(books.created);
+    total.out = total.out.saturating_add(books.out);
+    total.dropped = total.dropped.saturating_add(books.dropped);
+    total.rejected = total.rejected.saturating_add(books.rejected);
+}
+
+/// An error as a find; `path` is what it was met at, where it does not say so itself.
+fn finding(path: &Path, error: &DatasetError) -> Finding {
+    let (path, kind) = match error {
+        DatasetError::Damaged { path, message } => {
+            (path.as_path(), FindingKind::Wrong(message.clone()))
+        }
+        DatasetError::NoDataset { path, message } => {
+            (path.as_path(), FindingKind::Wrong(format!("no complete dataset: {message}")))
+        }
+        DatasetError::Storage(error) => {
+            (error.path.as_path(), FindingKind::Unreadable(format!("{error}: {}", error.source)))
+        }
+        other => (path, FindingKind::Wrong(other.to_string())),
+    };
+    Finding { path: path.to_path_buf(), block: None, kind }
+}
+
+/// The BLAKE3 of a file that is read a piece at a time.
+fn hash_file(storage: &dyn Storage, path: &Path) -> Result<blake3::Hash, StorageError> {
+    let file: Box<dyn ReadFile> = storage.open(path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut piece = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < file.len() {
+        let n = usize::try_from(file.len() - at).unwrap_or(usize::MAX).min(piece.len());
+        piece.truncate(n);
+        file.read_at(&mut piece, at)?;
+        hasher.update(&piece);
+        at += n as u64;
+    }
+    Ok(hasher.finalize())
+}
