@@ -14,7 +14,7 @@ use arrow_data::ArrayData;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
-use super::offer::{JSON, TENSOR};
+use super::offer::{FREE, INTERNED_JSON, JSON};
 use super::{Column, ColumnData, Dtype, Field, Kind, Logical, RowSchema, SchemaError};
 
 impl RowSchema {
@@ -49,7 +49,8 @@ impl Field {
     pub fn arrow(&self) -> ArrowField {
         let field = ArrowField::new(&self.name, self.data_type(), self.nullable);
         let extension = match (self.kind, &self.logical) {
-            (Kind::Free, _) => (TENSOR, "{}"),
+            (Kind::Free, _) => (FREE, ""),
+            (Kind::Interned, Some(Logical::Json)) => (INTERNED_JSON, ""),
             (_, Some(Logical::Json)) => (JSON, ""),
             _ => return field,
         };

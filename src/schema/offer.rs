@@ -49,15 +49,22 @@ impl Leaf {
 /// Canonical extension types that say what a column is.
 const ARRAY: &str = "arrow.fixed_shape_tensor";
 pub(super) const JSON: &str = "arrow.json";
-pub(super) const TENSOR: &str = "arrow.variable_shape_tensor";
+const TENSOR: &str = "arrow.variable_shape_tensor";
+
+/// Ours for arrays of free shape: the canonical tensor has short lists and one rank, and other
+/// libraries refuse to read a stream that says otherwise.
+pub(super) const FREE: &str = "rowmill.free";
+
+/// Ours for interned JSON: canonical JSON lies in no dictionary.
+pub(super) const INTERNED_JSON: &str = "rowmill.json";
 
 /// What `field` offers, or why it has no place in a row.
 pub(super) fn offer(field: &ArrowField) -> Result<Offer, String> {
     match extension(field) {
-        Some(TENSOR) => {
-            tensor(field.data_type()).ok_or_else(|| format!("{} is no {TENSOR}", field.data_type()))
+        Some(name @ (TENSOR | FREE)) => {
+            tensor(field.data_type()).ok_or_else(|| format!("{} is no {name}", field.data_type()))
         }
-        Some(JSON) if bytes(field.data_type()) == Some(Logical::Utf8) => {
+        Some(JSON | INTERNED_JSON) if bytes(field.data_type()) == Some(Logical::Utf8) => {
             Ok(Offer::Bytes(Logical::Json))
         }
         Some(ARRAY) => array(field).ok_or_else(|| format!("its {ARRAY} is not read")),
@@ -252,7 +259,7 @@ fn flatten_into<'a>(
         match field.data_type() {
             DataType::Struct(inner)
                 if !inner.is_empty()
-                    && extension(field) != Some(TENSOR)
+                    && !matches!(extension(field), Some(TENSOR | FREE))
                     && !is_whole(&column.name) =>
             {
                 flatten_into(flat, inner, Some(&column), is_whole);
