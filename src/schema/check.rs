@@ -177,9 +177,7 @@ pub(super) fn check_field(field: &Field) -> Result<(), String> {
             || (matches!(field.logical, Some(Logical::Decimal128(..))) && field.shape.len() == 1))
         && field.logical != Some(Logical::Bfloat16);
     if field.index && !scalar && !field.is_bytes() {
-        return Err(
-            "arrays cannot be columns of index.parquet: `index` is for single values".into()
-        );
+        return Err("arrays and bfloat16 cannot be columns of index.parquet".into());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::axis::unify;
 use super::extract::extract;
 use super::offer::{flatten, offer};
 use super::recipe::recipe;
-use super::{Field, Kind, RowSchema, SchemaError, nearest};
+use super::{Field, Kind, RowSchema, SchemaError};
 
 /// One field of a batch, as it goes to the field's files.
 #[derive(Debug, Clone)]
@@ -124,8 +124,7 @@ impl RowSchema {
         let mut columns = Vec::with_capacity(self.fields().len());
         for field in self.fields() {
             let Some(column) = flat.get(field.name.as_str()) else {
-                let like = nearest(&field.name, flat.keys().copied()).unwrap_or_default();
-                return Err(SchemaError::batch(&field.name, format!("it is missing; {like}")));
+                return Err(SchemaError::batch(&field.name, "it is missing"));
             };
             let recipe = whole_offer(column.field, field)
                 .and_then(|offer| recipe(&offer, field))

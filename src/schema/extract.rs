@@ -53,6 +53,7 @@ pub(super) fn extract(
     field: &Field,
     recipe: &Recipe,
 ) -> Result<Column, Bad> {
+    let array = &unpack(array)?;
     let valid = NullBuffer::union(above, array.logical_nulls().as_ref());
     let valid = valid.filter(|valid| valid.null_count() > 0);
     let data = match &valid {
@@ -377,7 +378,6 @@ fn strings(array: &ArrayRef) -> Result<(ScalarBuffer<i64>, Buffer), Bad> {
         DataType::LargeBinary => Ok(parts(array.as_binary::<i64>())),
         DataType::Utf8View => strings(&to(DataType::LargeUtf8)?),
         DataType::BinaryView => strings(&to(DataType::LargeBinary)?),
-        DataType::Dictionary(..) => strings(&unpack(array)?),
         _ => Err(Bad::unreadable()),
     }
 }

@@ -77,6 +77,7 @@ fn make_field(column: &Column<'_>, spec: &FieldSpec, stem: String) -> Result<Fie
     let mut shape = shape(&offer, spec, kind, is_bytes).map_err(fail)?;
     if let Offer::Numbers { leaf, .. } = &offer
         && logical == leaf.logical
+        && kind != Kind::Free
     {
         shape.extend_from_slice(leaf.tail());
     }

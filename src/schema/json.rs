@@ -40,7 +40,10 @@ impl RowSchema {
         let fields = array(members, "fields")?;
         let fields = fields.iter().map(field_from_json).collect::<Result<Vec<_>, _>>()?;
         let key = optional_text(members, "key")?;
-        Self::new(fields, key).map_err(|e| SchemaError::document(e.to_string()))
+        Self::new(fields, key).map_err(|e| match e {
+            SchemaError::Document { .. } => e,
+            _ => SchemaError::document(e.to_string()),
+        })
     }
 
     /// The document of `shapes.json` of a shard of `n_rows` rows. `entries` has a number per field:

@@ -42,6 +42,11 @@ pub use stem::{is_sidecar, is_stem};
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(target_endian = "big")]
+compile_error!(
+    "shards are little-endian and mapped as they are: this needs a little-endian machine"
+);
+
 /// Version of the layout on disk that this crate writes.
 pub const LAYOUT: u32 = 1;
 

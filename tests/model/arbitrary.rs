@@ -414,8 +414,19 @@ fn add_numbers(
     }
     want.dims = (kind == Kind::Free).then_some(dims);
     want.offsets = (kind != Kind::Fixed).then_some(offsets);
-    let array = nested(leaf, levels, &cells, nulls(valid.as_ref()));
+    let mut array = nested(leaf, levels, &cells, nulls(valid.as_ref()));
+    if levels.is_empty() && random.below(4) == 0 && leaf != &DataType::Boolean {
+        array = dictionary(array);
+    }
     columns.add(name, valid.is_some(), array, FieldSpec::default(), want);
+}
+
+/// The same values as codes, in reverse; nulls are among the values.
+fn dictionary(array: ArrayRef) -> ArrayRef {
+    let n = array.len() as i32;
+    let codes = arrow_array::Int32Array::from_iter_values((0..n).rev());
+    let reversed = arrow_select::take::take(&array, &codes, None).unwrap();
+    Arc::new(arrow_array::DictionaryArray::new(codes, reversed))
 }
 
 fn add_axis(

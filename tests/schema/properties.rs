@@ -1,11 +1,9 @@
-//! Schemas and the bytes of batches, against a model that looks at one row at a time.
-
-mod model;
+//! The bytes of batches against a model that looks at one row at a time.
 
 use std::collections::BTreeMap;
 
-use model::arbitrary::{Want, cases};
-use model::{every_kind_batch, every_kind_rows, every_kind_schema};
+use crate::model::arbitrary::{Want, cases};
+use crate::model::{every_kind_batch, every_kind_rows, every_kind_schema};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rowmill::schema::{Column, ColumnData, Field, FieldSpec, Kind, Logical, RowSchema, Stored};
