@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::types::{Float32Type, Int8Type, Int16Type, Int32Type};
+use arrow_array::types::{Float32Type, Int8Type, Int32Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date64Array, Decimal128Array, DictionaryArray,
-    FixedSizeListArray, Float16Array, Float32Array, Float64Array, Int8Array, Int16Array,
-    Int32Array, Int64Array, LargeStringArray, ListArray, MapArray, RecordBatch, StringArray,
-    StructArray, TimestampMillisecondArray, UInt8Array, UInt16Array, UInt64Array,
+    Float16Array, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array, ListArray,
+    MapArray, RecordBatch, StringArray, StructArray, TimestampMillisecondArray, UInt8Array,
+    UInt16Array, UInt64Array,
 };
-use arrow_buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Fields, Schema};
 use half::f16;
 use rowmill::schema::{Column, FieldSpec, Kind, RowSchema, SchemaError, Stored};
 
-fn batch(columns: &[(&str, ArrayRef)]) -> RecordBatch {
+pub(crate) fn batch(columns: &[(&str, ArrayRef)]) -> RecordBatch {
     let field = |(name, array): &(&str, ArrayRef)| {
         ArrowField::new(*name, array.data_type().clone(), array.null_count() > 0)
     };
@@ -25,7 +25,7 @@ fn batch(columns: &[(&str, ArrayRef)]) -> RecordBatch {
 }
 
 /// The column of a batch of one, stored as `spec` says.
-fn column(array: impl Array + 'static, spec: FieldSpec) -> Result<Column, SchemaError> {
+pub(crate) fn column(array: impl Array + 'static, spec: FieldSpec) -> Result<Column, SchemaError> {
     let batch = batch(&[("x", Arc::new(array))]);
     let specs = BTreeMap::from([("x".to_owned(), spec)]);
     let schema = RowSchema::infer(batch.schema_ref(), &specs, None).unwrap();
@@ -40,6 +40,10 @@ fn stored(dtype: Stored) -> FieldSpec {
 macro_rules! bytes {
     ($($value:expr),*) => { [$($value.to_le_bytes().to_vec()),*].concat() };
 }
+pub(crate) use bytes;
+
+/// Bytes, or how the message begins.
+type Expected = Result<Vec<u8>, &'static str>;
 
 #[test]
 fn numbers_are_converted_where_no_value_changes() {
@@ -47,7 +51,7 @@ fn numbers_are_converted_where_no_value_changes() {
     let int = |values: &[i64]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };
     let float = |values: &[f64]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
     let half = |value: f32| f16::from_f32(value);
-    let table: Vec<(ArrayRef, Stored, Result<Vec<u8>, &str>)> = vec![
+    let table: Vec<(ArrayRef, Stored, Expected)> = vec![
         (int(&[-128, 127]), S::Int8, Ok(vec![0x80, 0x7f])),
         (int(&[0, 128]), S::Int8, Err("row 1, field `x`: 128 does not fit int8")),
         (int(&[-1]), S::Uint64, Err("row 0, field `x`: -1 does not fit uint64")),
@@ -152,40 +156,6 @@ fn bools_become_bytes_from_any_bit() {
 }
 
 #[test]
-fn arrows_own_buffers_are_handed_on() {
-    let floats = Float32Array::from((0..100_i16).map(f32::from).collect::<Vec<_>>());
-    let pixels = FixedSizeListArray::from_iter_primitive::<Int16Type, _, _>(
-        (0..10).map(|row| Some((0..4).map(move |i| Some(row * 4 + i)))),
-        4,
-    );
-    let texts = LargeStringArray::from_iter_values((0..10).map(|i| i.to_string()));
-    let pointer = |array: &dyn Array, buffer: usize| array.to_data().buffers()[buffer].as_ptr();
-    let inner = pixels.values().to_data().buffers()[0].as_ptr();
-
-    let got = column(floats.slice(3, 90), FieldSpec::default()).unwrap();
-    assert_eq!(got.bytes().as_ptr(), pointer(&floats, 0).wrapping_add(12));
-    assert_eq!(got.bytes().len(), 360);
-    let got = column(pixels.slice(2, 3), FieldSpec::default()).unwrap();
-    assert_eq!(got.bytes().as_ptr(), inner.wrapping_add(16));
-    assert_eq!(got.bytes().len(), 24);
-    let got = column(texts.clone(), FieldSpec::default()).unwrap();
-    assert_eq!(got.bytes().as_ptr(), pointer(&texts, 1));
-    assert_eq!(got.offsets().unwrap().as_ptr().cast(), pointer(&texts, 0));
-}
-
-#[test]
-fn empty_batches_have_empty_columns() {
-    let rows = crate::model::every_kind_batch(0, 1);
-    let schema = crate::model::every_kind_schema();
-    for (field, column) in schema.fields().iter().zip(schema.columns(&rows).unwrap()) {
-        assert!(column.bytes().is_empty(), "{}", field.name);
-        assert_eq!(column.offsets().unwrap_or(&[0]), [0], "{}", field.name);
-        assert_eq!(column.valid.is_some(), field.nullable, "{}", field.name);
-    }
-    assert_eq!(schema.batch(&schema.columns(&rows).unwrap(), 0).unwrap().num_rows(), 0);
-}
-
-#[test]
 fn a_missing_value_is_refused_where_none_may_be() {
     let array = Int8Array::from(vec![Some(1), None, None]);
     let spec = FieldSpec { nullable: Some(false), ..FieldSpec::default() };
@@ -206,8 +176,16 @@ fn nulls_among_the_values_of_a_dictionary_are_nulls() {
     assert_eq!(got.bytes().as_slice(), bytes![2.0_f32, 0.0_f32, 0.0_f32, 2.0_f32]);
 }
 
+/// Checks that the column of this array is refused with this code and message.
+fn assert_refused(array: ArrayRef, spec: FieldSpec, code: &str, want: &str) {
+    let error = column(array, spec).unwrap_err();
+    assert!(error.to_string().starts_with(want), "{error}");
+    assert!(matches!(error, SchemaError::Value { code: c, .. } if c == code), "{error:?}");
+    assert!(error.hint().is_some(), "{want}");
+}
+
 #[test]
-fn what_has_no_place_is_refused_with_its_row() {
+fn lists_that_do_not_fit_are_refused_with_their_row() {
     let lists = |rows: &[&[i32]]| -> ArrayRef {
         let rows = rows.iter().map(|row| Some(row.iter().map(|&n| (n >= 0).then_some(n))));
         Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(rows))
@@ -218,13 +196,9 @@ fn what_has_no_place_is_refused_with_its_row() {
         let offsets = OffsetBuffer::from_repeated_length(per_row, rows.len() / per_row);
         Arc::new(ListArray::new(field, offsets, inner, None))
     };
-    let text = |rows: &[&str]| -> ArrayRef { Arc::new(StringArray::from(rows.to_vec())) };
-    let bytes = |rows: &[&[u8]]| -> ArrayRef { Arc::new(BinaryArray::from(rows.to_vec())) };
     let plain = FieldSpec::default;
     let shaped = |shape: &[usize]| FieldSpec { shape: Some(shape.to_vec()), ..plain() };
     let ragged = |shape: &[usize]| FieldSpec { kind: Some(Kind::Ragged), ..shaped(shape) };
-    let words = FieldSpec { categorical: Some(vec!["cat".into()]), ..plain() };
-    let raw = FieldSpec { dtype: Some(Stored::Uint8), ..shaped(&[3]) };
     for (array, spec, code, want) in [
         (
             lists(&[&[1, 2], &[3, -1]]),
@@ -280,6 +254,18 @@ fn what_has_no_place_is_refused_with_its_row() {
             "out-of-range",
             "row 1, field `x`: 300 does not fit uint8",
         ),
+    ] {
+        assert_refused(array, spec, code, want);
+    }
+}
+
+#[test]
+fn strings_that_are_not_what_they_should_be_are_refused_with_their_row() {
+    let text = |rows: &[&str]| -> ArrayRef { Arc::new(StringArray::from(rows.to_vec())) };
+    let bytes = |rows: &[&[u8]]| -> ArrayRef { Arc::new(BinaryArray::from(rows.to_vec())) };
+    let words = FieldSpec { categorical: Some(vec!["cat".into()]), ..FieldSpec::default() };
+    let raw = FieldSpec { shape: Some(vec![3]), ..stored(Stored::Uint8) };
+    for (array, spec, code, want) in [
         (
             text(&["cat", "dog"]),
             words,
@@ -312,10 +298,7 @@ fn what_has_no_place_is_refused_with_its_row() {
             "row 1, field `x`: 2 bytes do not have the shape [3]",
         ),
     ] {
-        let error = column(array, spec).unwrap_err();
-        assert!(error.to_string().starts_with(want), "{error}");
-        assert!(matches!(error, SchemaError::Value { code: c, .. } if c == code), "{error:?}");
-        assert!(error.hint().is_some(), "{want}");
+        assert_refused(array, spec, code, want);
     }
 }
 
@@ -377,39 +360,6 @@ fn shapes_are_checked_before_they_are_believed() {
 }
 
 #[test]
-fn fields_on_one_axis_have_equal_counts() {
-    let lists = |rows: &[Option<&[i32]>]| -> ArrayRef {
-        let rows = rows.iter().map(|row| row.map(|row| row.iter().copied().map(Some)));
-        Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(rows.collect::<Vec<_>>()))
-    };
-    let spec = FieldSpec { axis: Some("atoms".into()), ..FieldSpec::default() };
-    let specs: BTreeMap<_, _> =
-        ["a", "b", "c"].into_iter().map(|name| (name.to_owned(), spec.clone())).collect();
-    let columns = |a: &[Option<&[i32]>], b: &[Option<&[i32]>], c: &[Option<&[i32]>]| {
-        let batch = batch(&[("a", lists(a)), ("b", lists(b)), ("c", lists(c))]);
-        RowSchema::infer(batch.schema_ref(), &specs, None).unwrap().columns(&batch)
-    };
-    let got = columns(
-        &[Some(&[1, 2]), None, None],
-        &[Some(&[3, 4]), Some(&[5]), None],
-        &[Some(&[6, 7]), Some(&[8]), None],
-    )
-    .unwrap();
-    for column in &got {
-        assert_eq!(column.offsets().unwrap(), [0, 2, 3, 3]);
-    }
-    assert_eq!(got[0].bytes().as_slice(), bytes![1_i32, 2_i32, 0_i32]);
-    assert_eq!(got[1].bytes().as_slice(), bytes![3_i32, 4_i32, 5_i32]);
-    let error =
-        columns(&[Some(&[1]), None], &[Some(&[1]), Some(&[1, 2])], &[Some(&[1]), Some(&[1, 2, 3])])
-            .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "row 1, field `c`: has 3 entries on axis `atoms`, on which field `b` has 2"
-    );
-}
-
-#[test]
 fn nested_values_are_written_as_compact_json() {
     let number = |array: ArrayRef| column_text(array, stored(Stored::Json));
     assert_eq!(number(Arc::new(Float32Array::from(vec![0.1, 1.0, 1e20]))), ["0.1", "1.0", "1e+20"]);
@@ -460,82 +410,4 @@ fn floats_that_are_not_finite_have_no_form_in_json() {
         let want = format!("row 1, field `x`: {value} has no form in JSON");
         assert_eq!(error.to_string(), want);
     }
-}
-
-#[test]
-fn nulls_of_structs_hide_their_fields() {
-    let fields = Fields::from(vec![ArrowField::new("y", DataType::Int16, false)]);
-    let inner: ArrayRef = Arc::new(Int16Array::from(vec![1, 2, 3]));
-    let valid = NullBuffer::new(BooleanBuffer::from(vec![true, false, true]));
-    let array: ArrayRef = Arc::new(StructArray::new(fields, vec![inner], Some(valid)));
-    let batch = batch(&[("x", array)]);
-    let schema = RowSchema::infer(batch.schema_ref(), &BTreeMap::new(), None).unwrap();
-    let got = &schema.columns(&batch).unwrap()[0];
-    assert_eq!(got.bytes().as_slice(), bytes![1_i16, 0_i16, 3_i16]);
-    assert_eq!(got.valid.as_ref().unwrap().as_slice(), [1, 0, 1]);
-}
-
-#[test]
-fn batches_of_other_columns_are_refused() {
-    let int: ArrayRef = Arc::new(Int8Array::from(vec![1]));
-    let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
-    let first = batch(&[("a", int.clone()), ("b", text.clone())]);
-    let schema = RowSchema::infer(first.schema_ref(), &BTreeMap::new(), None).unwrap();
-    let large: ArrayRef = Arc::new(LargeStringArray::from(vec!["1"]));
-    let swapped = batch(&[("b", large), ("a", int.clone())]);
-    assert!(schema.columns(&swapped).is_ok());
-    for (other, want) in [
-        (batch(&[("a", int.clone())]), "column `b`: it is missing"),
-        (
-            batch(&[("a", int.clone()), ("b", text.clone()), ("c", text.clone())]),
-            "column `c`: the schema has no such field",
-        ),
-        (batch(&[("a", text.clone()), ("b", text)]), "column `a`: utf8 is not stored as int8"),
-        (
-            batch(&[("a", int.clone()), ("b", int)]),
-            "column `b`: numbers are not stored as text or bytes",
-        ),
-    ] {
-        assert_eq!(schema.columns(&other).unwrap_err().to_string(), want);
-    }
-}
-
-#[test]
-fn sizes_of_rows_are_those_of_their_files() {
-    let schema = crate::model::every_kind_schema();
-    let rows = crate::model::every_kind_batch(50, 9);
-    let columns = schema.columns(&rows).unwrap();
-    let sizes = schema.row_sizes(&columns, 50);
-    for row in 0..50 {
-        let mut want = 8 * schema.axes().len();
-        let mut values = 0;
-        for (field, column) in schema.fields().iter().zip(&columns) {
-            want += usize::from(field.has_valid_file());
-            match field.kind {
-                Kind::Interned => {
-                    want += 4;
-                    values += column.value(row).len();
-                }
-                Kind::Free => want += 4 * field.shape.len() + column.value(row).len(),
-                Kind::Fixed | Kind::Ragged => want += column.value(row).len(),
-            }
-        }
-        assert_eq!(sizes[row], want as u64, "row {row}");
-        assert_eq!(schema.row_bytes(&columns, row), (want + values) as u64, "row {row}");
-    }
-}
-
-#[test]
-fn hashes_of_keys_are_those_of_their_values() {
-    use rowmill::schema::{key_hash_bytes, key_hash_int};
-    let keys: ArrayRef = Arc::new(Int16Array::from(vec![-1, 7]));
-    let numbers = batch(&[("x", keys)]);
-    let schema = RowSchema::infer(numbers.schema_ref(), &BTreeMap::new(), Some("x")).unwrap();
-    let hashes = schema.key_hashes(&schema.columns(&numbers).unwrap());
-    assert_eq!(hashes, Some(vec![key_hash_int(-1), key_hash_int(7)]));
-    let keys: ArrayRef = Arc::new(StringArray::from(vec!["", "é"]));
-    let texts = batch(&[("x", keys)]);
-    let schema = RowSchema::infer(texts.schema_ref(), &BTreeMap::new(), Some("x")).unwrap();
-    let hashes = schema.key_hashes(&schema.columns(&texts).unwrap());
-    assert_eq!(hashes, Some(vec![key_hash_bytes(b""), key_hash_bytes("é".as_bytes())]));
 }
