@@ -23,7 +23,7 @@ use crate::storage::Storage;
 #[derive(Debug)]
 pub(super) struct Fields {
     files: Vec<ShardFile>,
-    fields: Vec<Parts>,
+    parts: Vec<Parts>,
     axes: Vec<Axis>,
     layout: RowLayout,
     n_rows: u64,
@@ -86,6 +86,8 @@ impl Fields {
         Self::open(schema, |name, initial| {
             let mut file = ShardFile::create(storage, dir, name)?;
             file.append(initial)?;
+            // It belongs to no segment.
+            file.mark()?;
             Ok(file)
         })
     }
@@ -101,7 +103,7 @@ impl Fields {
             ShardFile::recover(storage, dir, name, initial, segments)
         })?;
         this.n_rows = segments.last().map_or(0, |segment| segment.rows);
-        let (axes, dictionaries) = (this.axes.iter(), this.fields.iter());
+        let (axes, dictionaries) = (this.axes.iter(), this.parts.iter());
         let starts = axes.map(|axis| axis.file);
         let starts =
             starts.chain(dictionaries.filter_map(|f| Some(f.dictionary.as_ref()?.offsets)));
@@ -112,7 +114,7 @@ impl Fields {
             let Some(file) = this.files.get(axis.file) else { continue };
             axis.entries = last_offset(storage, dir, file)?;
         }
-        for (parts, field) in this.fields.iter_mut().zip(schema.fields()) {
+        for (parts, field) in this.parts.iter_mut().zip(schema.fields()) {
             let Some(dictionary) = &mut parts.dictionary else { continue };
             let (values, offsets) =
                 (this.files.get(dictionary.values), this.files.get(dictionary.offsets));
@@ -130,7 +132,7 @@ impl Fields {
     ) -> Result<Self, E> {
         let mut this = Self {
             files: Vec::new(),
-            fields: Vec::new(),
+            parts: Vec::new(),
             axes: Vec::new(),
             layout: RowLayout::default(),
             n_rows: 0,
@@ -178,7 +180,7 @@ impl Fields {
                 parts.dictionary = Some(Dictionary { codes, values, offsets, interner, new_codes });
             }
             this.layout.add(&parts);
-            this.fields.push(parts);
+            this.parts.push(parts);
         }
         Ok(this)
     }
@@ -195,7 +197,7 @@ impl Fields {
 
     /// Whether the next row belongs to the next shard.
     pub(super) fn is_full(&self, limits: &ShardLimits) -> bool {
-        let dictionaries = || self.fields.iter().filter_map(|field| field.dictionary.as_ref());
+        let dictionaries = || self.parts.iter().filter_map(|field| field.dictionary.as_ref());
         self.n_rows > 0
             && (self.bytes >= limits.bytes
                 || self.n_rows >= limits.rows
@@ -211,7 +213,7 @@ impl Fields {
     pub(super) fn entries(&self) -> Vec<u64> {
         let axis = |field: &Parts| field.axis.and_then(|axis| self.axes.get(axis));
         let entries = |field| axis(field).map_or(0, |axis| axis.entries.cast_unsigned());
-        self.fields.iter().map(entries).collect()
+        self.parts.iter().map(entries).collect()
     }
 
     /// The sums of all files, which are not written again.
@@ -280,7 +282,7 @@ impl Fields {
         for row in from..to {
             let mut is_full = false;
             self.bytes += self.layout.bytes;
-            for (parts, column) in self.fields.iter_mut().zip(columns) {
+            for (parts, column) in self.parts.iter_mut().zip(columns) {
                 let Some(dictionary) = &mut parts.dictionary else {
                     let list = lists(std::slice::from_ref(column)).next();
                     self.bytes += list.map_or(0, |list| list.bytes(row, row + 1));
@@ -299,7 +301,7 @@ impl Fields {
 
     /// Appends the rows `from..to` to the files.
     fn write(&mut self, columns: &[Column], from: usize, to: usize) -> Result<(), ShardError> {
-        for (parts, column) in self.fields.iter_mut().zip(columns) {
+        for (parts, column) in self.parts.iter_mut().zip(columns) {
             if let Some(dictionary) = &mut parts.dictionary {
                 append(&mut self.files, Some(dictionary.codes), &dictionary.new_codes)?;
                 dictionary.new_codes.clear();

@@ -39,8 +39,7 @@ pub(super) fn write(
                 key_hash_bytes(values.take(n)?)
             }
         };
-        let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
-        hashes.push([u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]), row]);
+        hashes.push([word(hash >> 32), word(hash), row]);
     }
     hashes.sort_unstable();
     for [high, low, row] in hashes {
@@ -51,4 +50,10 @@ pub(super) fn write(
         to.append(&entry)?;
     }
     Ok(())
+}
+
+/// The lower half of a hash.
+fn word(hash: u64) -> u32 {
+    let [low @ .., _, _, _, _] = hash.to_le_bytes();
+    u32::from_le_bytes(low)
 }

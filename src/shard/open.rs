@@ -54,7 +54,7 @@ struct Reject<'a> {
 }
 
 /// Bytes of a run in `provenance.bin`.
-const RUN_BYTES: u64 = 32;
+const RUN_BYTES: usize = 32;
 
 impl OpenShard {
     /// Makes the folder of an empty shard, whose parent is there.
@@ -109,7 +109,7 @@ impl OpenShard {
         }
         storage.sync_dir(&dir)?;
         committer.attach(manifest);
-        let runs = match provenance.len().checked_sub(RUN_BYTES) {
+        let runs = match provenance.len().checked_sub(RUN_BYTES as u64) {
             Some(last) => Some((
                 read_run(storage, &dir.join(layout::PROVENANCE), 0)?,
                 read_run(storage, &dir.join(layout::PROVENANCE), last)?,
@@ -146,7 +146,7 @@ impl OpenShard {
             return Ok(());
         }
         self.runs = Some((self.runs.map_or(run, |(first, _)| first), run));
-        let mut line = [0; RUN_BYTES as usize];
+        let mut line = [0; RUN_BYTES];
         let numbers = [
             run.row.cast_signed(),
             i64::from(run.input),
@@ -203,7 +203,7 @@ impl OpenShard {
 
 /// The run at `offset` of a provenance file.
 fn read_run(storage: &dyn Storage, path: &Path, offset: u64) -> Result<Run, ShardError> {
-    let mut line = [0; RUN_BYTES as usize];
+    let mut line = [0; RUN_BYTES];
     storage.open(path)?.read_at(&mut line, offset)?;
     let (numbers, _) = line.as_chunks::<8>();
     let number = |i: usize| numbers.get(i).map_or(0, |bytes| i64::from_le_bytes(*bytes));

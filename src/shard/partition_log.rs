@@ -55,13 +55,12 @@ impl PartitionLog {
         storage: &dyn Storage,
         entry: LogEntry,
     ) -> Result<(), ShardError> {
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => {
-                let file = storage.create(&self.path)?;
-                storage.sync_dir(parent(&self.path))?;
-                file
-            }
+        let mut file = if let Some(file) = self.file.take() {
+            file
+        } else {
+            let file = storage.create(&self.path)?;
+            storage.sync_dir(parent(&self.path))?;
+            file
         };
         file.append(&log::line(&entry))?;
         file.sync()?;

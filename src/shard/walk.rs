@@ -31,8 +31,8 @@ impl<'a> Walk<'a> {
                 batch.provenance.n_rows()
             )));
         }
-        let places = batch.events.iter().map(|event| event.before_row);
-        if !places.clone().is_sorted() || places.last().is_some_and(|last| last > n_rows) {
+        let ends = |event: &Event| event.before_row > n_rows;
+        if !batch.events.is_sorted_by_key(|e| e.before_row) || batch.events.last().is_some_and(ends) {
             return Err(ShardError::Batch("its events are not in stream order".to_owned()));
         }
         let pieces = batch.provenance.pieces().collect();

@@ -16,5 +16,6 @@ pub(crate) mod arbitrary;
 mod every_kind;
 mod numbers;
 mod strings;
+pub(crate) mod partition;
 
 pub(crate) use every_kind::{every_kind_batch, every_kind_rows, every_kind_schema};
