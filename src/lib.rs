@@ -4,12 +4,16 @@
 pub mod batch;
 pub mod books;
 #[cfg(feature = "run")]
+pub mod cli;
+#[cfg(feature = "run")]
 pub mod config;
 pub mod dataset;
 pub mod fingerprint;
 #[cfg(feature = "run")]
 pub mod graph;
 pub mod inputs;
+#[cfg(feature = "run")]
+pub mod pipeline;
 pub mod schema;
 pub mod shard;
 #[cfg(feature = "run")]

@@ -1,1 +1,22 @@
-fn main() {}
+//! Arguments, then the command, then its exit code. The only subscriber is set up here.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rowmill::cli::{Cli, Console, LogFormat};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let console = Console::new();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_max_level(cli.log_level);
+    match cli.log {
+        LogFormat::Text => subscriber.without_time().init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    cli.execute(&console)
+}

@@ -61,6 +61,7 @@ fn modules_depend_downwards_only() {
                 "schema",
                 "batch",
                 "books",
+                "inputs",
             ],
         ),
     ]);

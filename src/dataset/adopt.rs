@@ -12,18 +12,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::error::{DatasetError, Result};
-use super::home::Workplace;
+use super::home::Home;
 use super::manifest::Manifest;
 use super::record::{Contents, Record, RecordName, RecordNames};
 use super::sentinel::Sentinel;
 use super::stamps::Stamps;
 use crate::inputs::{Input, InputDigest, InputRange, Part};
 use crate::shard::layout::{COMPLETE, REMOTE};
+use crate::storage::Storage;
 
 /// What was built before, as one run finds it when it starts.
 #[derive(Debug, Clone)]
 pub struct Adopter {
-    place: Arc<Workplace>,
+    storage: Arc<dyn Storage>,
+    home: Home,
     stamps: Arc<Stamps>,
     names: RecordNames,
     current: BTreeSet<String>,
@@ -37,25 +39,25 @@ impl Adopter {
     /// # Errors
     /// The disk's, or a damaged manifest.
     pub fn new(
-        place: Arc<Workplace>,
+        storage: Arc<dyn Storage>,
+        home: Home,
         stamps: Arc<Stamps>,
         set_aside: BTreeSet<String>,
     ) -> Result<Self> {
-        let (storage, home) = (place.storage(), place.home());
-        let names = RecordNames::list(&**storage, home)?;
-        let current = match Sentinel::read(&**storage, home.dir())? {
-            Some(sentinel) => Manifest::read(&**storage, home.dir(), &sentinel)?
+        let names = RecordNames::list(&*storage, &home)?;
+        let current = match Sentinel::read(&*storage, home.dir())? {
+            Some(sentinel) => Manifest::read(&*storage, home.dir(), &sentinel)?
                 .partitions
                 .into_iter()
                 .map(|partition| partition.record)
                 .collect(),
             None => BTreeSet::new(),
         };
-        Ok(Self { place, stamps, names, current, set_aside })
+        Ok(Self { storage, home, stamps, names, current, set_aside })
     }
 
     /// The record that counts for the partition of `slot`, which reads `part` below `root`; `None` if
-    /// it must be built. What earlier runs left in `work/` of a partition that is adopted is removed.
+    /// it must be built.
     ///
     /// `digests` hashes inputs (inputs first, then side inputs); it is called at most once, for those
     /// that no stamp knows, and only if there is a record to compare them with.
@@ -82,7 +84,6 @@ impl Adopter {
                 && record.inputs.len() == part.inputs.len()
                 && self.has_shards(&record)?
             {
-                super::partition::clear(&self.place, slot)?;
                 return Ok(Some((name.clone(), record)));
             }
         }
@@ -90,8 +91,7 @@ impl Adopter {
     }
 
     fn read(&self, name: &RecordName) -> Result<Record> {
-        let home = self.place.home();
-        Record::read(&**self.place.storage(), home.dir(), home.cache_key(), name)
+        Record::read(&*self.storage, self.home.dir(), self.home.cache_key(), name)
     }
 
     /// What stands in the inputs and side inputs now.
@@ -136,8 +136,8 @@ impl Adopter {
     /// Whether every shard of a record is there, here or elsewhere.
     fn has_shards(&self, record: &Record) -> Result<bool> {
         for shard in &record.shards {
-            let path = self.place.home().shard(&shard.id);
-            let stat = |name| self.place.storage().stat(&path.join(name));
+            let path = self.home.shard(&shard.id);
+            let stat = |name| self.storage.stat(&path.join(name));
             if stat(COMPLETE)?.is_none() && stat(REMOTE)?.is_none() {
                 return Ok(false);
             }

@@ -9,17 +9,18 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::error::Result;
-use super::home::Workplace;
+use super::home::{Home, Workplace};
 use super::record::hex_digest;
 use crate::fingerprint::Stamp;
 use crate::inputs::{InputDigest, InputRange};
 use crate::shard::log;
-use crate::storage::{AppendFile, ReadFile};
+use crate::storage::{AppendFile, ReadFile, Storage};
 
 /// Bytes that are read at a time; a longer line counts as broken.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -34,7 +35,8 @@ pub struct Stamps(Mutex<State>);
 #[derive(Debug)]
 struct State {
     digests: HashMap<Key, blake3::Hash>,
-    file: Box<dyn AppendFile>,
+    /// `None` where nothing may be written: what is learned is forgotten with this value.
+    file: Option<Box<dyn AppendFile>>,
     n_lines: usize,
 }
 
@@ -76,34 +78,26 @@ impl Line {
 }
 
 impl Stamps {
-    /// Reads the stamps of earlier runs.
+    /// Opens the stamps of earlier runs, to add to them.
     ///
     /// # Errors
     /// The disk's.
     pub fn open(place: &Workplace) -> Result<Self> {
         let (storage, path) = (place.storage(), place.home().stamps());
-        let mut digests = HashMap::new();
-        let (mut n_lines, mut valid_bytes) = (0, 0);
-        let file = if storage.stat(&path)?.is_some() {
-            let file = storage.open(&path)?;
-            let mut chunk = Vec::new();
-            loop {
-                let fresh = read_chunk(&*file, valid_bytes, &mut chunk)?;
-                let lines = log::read(fresh, |_, line: Line| {
-                    digests.insert(line.key(), line.b3);
-                    Some(())
-                });
-                n_lines += lines.lines.len();
-                valid_bytes += lines.valid_bytes;
-                if lines.valid_bytes == 0 {
-                    break;
-                }
-            }
-            storage.open_append(&path, valid_bytes)?
-        } else {
-            storage.create(&path)?
-        };
-        Ok(Self(Mutex::new(State { digests, file, n_lines })))
+        let (mut state, valid_bytes) = State::read(&**storage, &path)?;
+        state.file = Some(match storage.stat(&path)? {
+            Some(_) => storage.open_append(&path, valid_bytes)?,
+            None => storage.create(&path)?,
+        });
+        Ok(Self(Mutex::new(state)))
+    }
+
+    /// Reads the stamps of earlier runs, for a look that writes nothing.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn read(storage: &dyn Storage, home: &Home) -> Result<Self> {
+        Ok(Self(Mutex::new(State::read(storage, &home.stamps())?.0)))
     }
 
     /// The digest of an input below `root`, if it was seen with this size and time.
@@ -122,8 +116,10 @@ impl Stamps {
         let line = Line::new(root, input, digest);
         let mut state = self.state();
         if state.digests.insert(line.key(), digest) != Some(digest) {
-            state.file.append(&log::line(&line))?;
-            state.n_lines += 1;
+            if let Some(file) = &mut state.file {
+                file.append(&log::line(&line))?;
+                state.n_lines += 1;
+            }
         }
         Ok(())
     }
@@ -133,7 +129,10 @@ impl Stamps {
     /// # Errors
     /// The disk's.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.state().file.sync()?)
+        match &mut self.state().file {
+            Some(file) => Ok(file.sync()?),
+            None => Ok(()),
+        }
     }
 
     /// Rewrites the file without what is not about one of these inputs below `root`, where that more
@@ -179,12 +178,38 @@ impl Stamps {
         drop(file);
         storage.rename(&tmp, &path)?;
         storage.sync_dir(&place.home().work())?;
-        *state = State { n_lines: digests.len(), digests, file: storage.open_append(&path, len)? };
+        let file = Some(storage.open_append(&path, len)?);
+        *state = State { n_lines: digests.len(), digests, file };
         Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What the file says, and how many of its bytes are whole lines.
+    fn read(storage: &dyn Storage, path: &Path) -> Result<(Self, u64)> {
+        let mut state = Self { digests: HashMap::new(), file: None, n_lines: 0 };
+        let mut valid_bytes = 0;
+        if storage.stat(path)?.is_none() {
+            return Ok((state, valid_bytes));
+        }
+        let file = storage.open(path)?;
+        let mut chunk = Vec::new();
+        loop {
+            let fresh = read_chunk(&*file, valid_bytes, &mut chunk)?;
+            let lines = log::read(fresh, |_, line: Line| {
+                state.digests.insert(line.key(), line.b3);
+                Some(())
+            });
+            state.n_lines += lines.lines.len();
+            valid_bytes += lines.valid_bytes;
+            if lines.valid_bytes == 0 {
+                return Ok((state, valid_bytes));
+            }
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct ReadStage {
     /// Counts for the stage.
     pub meter: Arc<Meter>,
     /// Is told of each batch before it is sent.
-    pub seen: Box<dyn Fn(&Batch) + Send>,
+    pub seen: Box<dyn FnMut(&Batch) + Send>,
 }
 
 impl ReadStage {

@@ -11,7 +11,7 @@ use rowmill::batch::{Batch, Event, Outcome, Provenance, Restart, Run};
 use rowmill::dataset::adopt::Adopter;
 use rowmill::dataset::facts::Facts;
 use rowmill::dataset::finalize::{Generation, PlannedPartition, finalize};
-use rowmill::dataset::partition::{Partition, PartitionOptions};
+use rowmill::dataset::partition::{Partition, PartitionOptions, clear};
 use rowmill::dataset::plan::{PlanError, partitions};
 use rowmill::dataset::record::RecordName;
 use rowmill::dataset::sentinel::Sentinel;
@@ -124,7 +124,12 @@ impl Fake {
         let place = Arc::new(Workplace::open(Arc::clone(storage), home.clone())?);
         let stamps = Arc::new(Stamps::open(&place)?);
         Facts::read(&**storage, place.home())?.write(&place)?;
-        let adopter = Adopter::new(Arc::clone(&place), Arc::clone(&stamps), BTreeSet::new())?;
+        let adopter = Adopter::new(
+            Arc::clone(place.storage()),
+            place.home().clone(),
+            Arc::clone(&stamps),
+            BTreeSet::new(),
+        )?;
         let parts = self.parts();
         let mut records: Vec<Option<RecordName>> = vec![None; parts.len()];
         for index in self.order.clone().into_iter().filter(|i| *i < parts.len()) {
@@ -137,7 +142,10 @@ impl Fake {
             })?;
             self.hashed.extend(hashed);
             records[index] = match adopted {
-                Some((name, _)) => Some(name),
+                Some((name, _)) => {
+                    clear(&place, &slot)?;
+                    Some(name)
+                }
                 None => Some(self.partition(&place, &stamps, part)?),
             };
         }

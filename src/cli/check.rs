@@ -1,0 +1,57 @@
+//! `rowmill check`.
+
+use std::fmt::Write;
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount};
+
+use super::DefinitionArgs;
+use super::output::{CliError, Console};
+use crate::pipeline::{CheckReport, Pipeline};
+
+/// Arguments of `rowmill check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    definition: DefinitionArgs,
+    /// Print a JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Checks everything that can be checked without building. Writes nothing.
+pub(super) fn execute(args: &CheckArgs, console: &Console) -> Result<(), CliError> {
+    let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
+    for warning in pipeline.warnings() {
+        console.note(&format!("warning: {warning}"));
+    }
+    let report = pipeline.check()?;
+    if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
+}
+
+fn text(report: &CheckReport) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<11}{value}").ok();
+    };
+    line("dataset", report.dataset.clone());
+    let bytes = HumanBytes(report.input_bytes);
+    line("inputs", format!("{} files, {bytes}", HumanCount(report.inputs)));
+    line("stages", report.stages.join(" -> "));
+    let width = report.fields.iter().map(|f| f.name.chars().count()).max().unwrap_or(0);
+    for field in &report.fields {
+        line(
+            "field",
+            format!("{:<width$}  {:<24}  {}", field.name, field.form, field.files.join(" ")),
+        );
+    }
+    line("sample", format!("{} rows went through", HumanCount(report.sample_rows)));
+    if let Some(bytes) = report.row_bytes {
+        line("row", format!("about {}", HumanBytes(bytes)));
+    }
+    if let Some(free) = report.free_bytes {
+        line("disk", format!("{} free", HumanBytes(free)));
+    }
+    line("ok", "nothing was written".to_owned());
+    text
+}

@@ -1,0 +1,115 @@
+//! `rowmill inspect`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount};
+use serde_json::{Value, json};
+
+use super::output::{CliError, Console};
+use crate::pipeline::{
+    Contents, FieldContents, Pipeline, REPORT_VERSION, RowContents, RunOverrides, contents, row,
+};
+
+/// Shards that are listed one by one.
+const LISTED: usize = 20;
+/// Characters of a value that are shown.
+const SHOWN: usize = 200;
+
+/// Arguments of `rowmill inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
+    path: PathBuf,
+    /// Print this row instead, counted from 0.
+    #[arg(long, value_name = "N")]
+    row: Option<u64>,
+    /// Print a JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what a dataset or shard holds.
+pub(super) fn execute(args: &InspectArgs, console: &Console) -> Result<(), CliError> {
+    let path = dataset_path(&args.path)?;
+    if let Some(number) = args.row {
+        let row = row(&path, number)?;
+        return if args.json { console.print_json(&row) } else { console.print(&row_text(&row)) };
+    }
+    let contents = contents(&path)?;
+    if args.json { console.print_json(&contents) } else { console.print(&text(&contents)) }
+}
+
+/// The folder that `path` means: that of its dataset, where it is a definition.
+pub(super) fn dataset_path(path: &Path) -> Result<PathBuf, CliError> {
+    if path.extension().is_some_and(|ext| ext == "toml") {
+        let pipeline = Pipeline::load(path, &RunOverrides::default())?;
+        return Ok(pipeline.home().dir().to_owned());
+    }
+    Ok(path.to_owned())
+}
+
+fn text(contents: &Contents) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<11}{value}").ok();
+    };
+    line("path", contents.path.clone());
+    line("rows", HumanCount(contents.rows).to_string());
+    line("bytes", HumanBytes(contents.bytes).to_string());
+    let width =
+        |len: fn(&FieldContents) -> usize| contents.fields.iter().map(len).max().unwrap_or(0);
+    let (names, forms) = (width(|f| f.name.chars().count()), width(|f| f.form.chars().count()));
+    for field in &contents.fields {
+        let share = (field.bytes * 100).checked_div(contents.bytes).unwrap_or(0);
+        let values = match field.values {
+            Some(values) => format!("  {} values", HumanCount(values)),
+            None => String::new(),
+        };
+        line(
+            "field",
+            format!(
+                "{:<names$}  {:<forms$}  {:>11}  {share:>3} %{values}",
+                field.name,
+                field.form,
+                HumanBytes(field.bytes).to_string(),
+            ),
+        );
+    }
+    for shard in contents.shards.iter().take(LISTED) {
+        let bytes = HumanBytes(shard.bytes).to_string();
+        line(
+            "shard",
+            format!("{}  {:>12} rows  {bytes:>11}", shard.id, HumanCount(shard.rows).to_string()),
+        );
+    }
+    if let Some(more) = contents.shards.len().checked_sub(LISTED).filter(|n| *n > 0) {
+        line("", format!("and {more} more (--json lists all)"));
+    }
+    text
+}
+
+fn row_text(row: &RowContents) -> String {
+    let mut text = String::new();
+    writeln!(text, "row {} (shard {}, row {} in it)", row.row, row.shard, row.row_in_shard).ok();
+    writeln!(text, "from {}, source row {}", row.input, row.source_row).ok();
+    let width = row.values.keys().map(|name| name.chars().count()).max().unwrap_or(0);
+    for (name, value) in &row.values {
+        let value = match value {
+            Value::String(value) => format!("{value:?}"),
+            other => other.to_string(),
+        };
+        let mut shown: String = value.chars().take(SHOWN).collect();
+        if shown.len() < value.len() {
+            write!(shown, " … ({} characters)", value.chars().count()).ok();
+        }
+        writeln!(text, "{name:<width$}  {shown}").ok();
+    }
+    text
+}
+
+/// The head of every document that is not a report of its own.
+pub(super) fn document(path: &Path) -> Value {
+    json!({"version": REPORT_VERSION, "path": path.display().to_string()})
+}

@@ -1,0 +1,132 @@
+//! The command line: one file per subcommand, and what they share.
+//!
+//! Results go to stdout, everything else to stderr. With `--json` each command prints one document
+//! that names its version.
+
+mod check;
+mod complete;
+mod inspect;
+mod output;
+mod path;
+mod plan;
+mod progress;
+mod run;
+mod schema;
+mod signals;
+mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use output::{CliError, Console};
+
+use crate::pipeline::RunOverrides;
+
+/// Runs pipeline definitions that turn raw datasets into memory-mapped row stores for training.
+///
+/// Exit codes: 0 done · 1 failed, a retry may help · 2 definition or usage wrong · 3 data refused ·
+/// 4 verification failed · 75 stopped by a signal, run again to go on.
+#[derive(Debug, Parser)]
+#[command(name = "rowmill", version, propagate_version = true)]
+pub struct Cli {
+    /// Form of the log on stderr.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    pub log: LogFormat,
+    /// What to log: error, warn, info, debug or trace.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
+    pub log_level: tracing::Level,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// A JSON object per line.
+    Json,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build the dataset of a definition, or go on with it.
+    Run(run::RunArgs),
+    /// Check a definition: sources, types of every stage, one batch through, disk space.
+    Check(check::CheckArgs),
+    /// Say what a run would do, what it would reuse, and how much memory it may take.
+    Plan(plan::PlanArgs),
+    /// Show what a dataset or shard holds.
+    Inspect(inspect::InspectArgs),
+    /// Check every byte of a dataset or shard against its sums.
+    Verify(verify::VerifyArgs),
+    /// Print the folder of a definition's dataset.
+    Path(path::PathArgs),
+    /// Print the JSON Schema of definitions, for editors.
+    Schema(schema::SchemaArgs),
+    /// Print completions for a shell.
+    Completions(complete::CompletionsArgs),
+}
+
+/// A definition and what overrides it, as most commands take them.
+#[derive(Debug, Args)]
+pub struct DefinitionArgs {
+    /// The pipeline definition, a TOML file.
+    pub definition: PathBuf,
+    /// Folder for datasets, instead of the definition's `run.out`.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Override a setting, such as `dataset.shard_bytes=64MiB`; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Read only this many rows of the dataset's beginning.
+    #[arg(long, value_name = "N")]
+    pub limit_rows: Option<u64>,
+    /// Partitions built at once.
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Most memory to use, such as `1GiB`.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+impl DefinitionArgs {
+    /// The flags as overrides of the definition.
+    #[must_use]
+    pub fn overrides(&self) -> RunOverrides {
+        RunOverrides {
+            set: self.set.clone(),
+            out: self.out.clone(),
+            jobs: self.jobs,
+            memory: self.memory.clone(),
+            limit_rows: self.limit_rows,
+        }
+    }
+}
+
+impl Cli {
+    /// Does what was asked, and tells how it ended. Errors were printed.
+    pub fn execute(self, console: &Console) -> ExitCode {
+        let done = match self.command {
+            Command::Run(args) => run::execute(&args, console),
+            Command::Check(args) => check::execute(&args, console),
+            Command::Plan(args) => plan::execute(&args, console),
+            Command::Inspect(args) => inspect::execute(&args, console),
+            Command::Verify(args) => verify::execute(&args, console),
+            Command::Path(args) => path::execute(&args, console),
+            Command::Schema(args) => schema::execute(&args, console),
+            Command::Completions(args) => complete::execute(&args, console),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                console.error(&error);
+                ExitCode::from(error.exit_code())
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What commands print, and how errors look.
+
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::pipeline::PipelineError;
+
+/// Stdout for results, stderr for all else. A reader that has gone away is no error of ours.
+#[derive(Debug)]
+pub struct Console {
+    color: bool,
+}
+
+/// A command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// Building or reading failed.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// Damage was found; what, was printed.
+    #[error("{damages} found in `{path}`")]
+    Damaged {
+        /// "1 damage", "12 damages".
+        damages: String,
+        /// What was verified.
+        path: String,
+    },
+    /// What was asked for makes no sense.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// The result could not be printed.
+    #[error("cannot print the result")]
+    Print(#[source] std::io::Error),
+}
+
+impl CliError {
+    /// What to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Pipeline(error) => error.hint(),
+            Self::Usage { hint, .. } => hint.clone(),
+            Self::Damaged { .. } | Self::Print(_) => None,
+        }
+    }
+
+    /// The process's exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Pipeline(error) => error.exit_code(),
+            Self::Damaged { .. } => 4,
+            Self::Usage { .. } => 2,
+            Self::Print(_) => 1,
+        }
+    }
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Console {
+    /// The process's own stdout and stderr.
+    #[must_use]
+    pub fn new() -> Self {
+        let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { color }
+    }
+
+    /// Prints a result.
+    ///
+    /// # Errors
+    /// Stdout cannot be written, for another reason than that its reader has gone.
+    pub fn print(&self, text: &str) -> Result<(), CliError> {
+        let mut out = std::io::stdout().lock();
+        let done = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
+            true => Ok(()),
+            false => out.write_all(b"\n"),
+        });
+        match done.and_then(|()| out.flush()) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(CliError::Print(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints a result as one JSON document.
+    ///
+    /// # Errors
+    /// As [`Console::print`].
+    pub fn print_json(&self, document: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|e| CliError::Print(std::io::Error::other(e)))?;
+        self.print(&text)
+    }
+
+    /// Tells something on stderr. If nobody can read it, there is nobody to tell.
+    pub fn note(&self, text: &str) {
+        writeln!(std::io::stderr(), "{text}").ok();
+    }
+
+    /// Prints an error with its causes and what to do.
+    pub fn error(&self, error: &CliError) {
+        let (red, plain) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let mut text = format!("{red}error:{plain} {error}");
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            text.push_str(": ");
+            text.push_str(&inner.to_string());
+            cause = inner.source();
+        }
+        self.note(&text);
+        if let Some(hint) = error.hint() {
+            self.note(&format!("hint: {hint}"));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! `rowmill path`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::DefinitionArgs;
+use super::output::{CliError, Console};
+use crate::pipeline::{Pipeline, REPORT_VERSION};
+
+/// Arguments of `rowmill path`.
+#[derive(Debug, Args)]
+pub struct PathArgs {
+    #[command(flatten)]
+    definition: DefinitionArgs,
+    /// Print a JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the folder of the dataset, whether it is there or not.
+pub(super) fn execute(args: &PathArgs, console: &Console) -> Result<(), CliError> {
+    let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
+    let dataset = pipeline.home().dir().display().to_string();
+    if args.json {
+        return console.print_json(&json!({
+            "version": REPORT_VERSION,
+            "dataset": dataset,
+            "cache_key": pipeline.home().cache_key(),
+            "complete": pipeline.is_complete()?,
+        }));
+    }
+    console.print(&dataset)
+}

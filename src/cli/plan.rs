@@ -1,0 +1,100 @@
+//! `rowmill plan`.
+
+use std::fmt::Write;
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount};
+
+use super::DefinitionArgs;
+use super::output::{CliError, Console};
+use crate::pipeline::{MemoryBound, PartitionState, Pipeline, PlanReport};
+
+/// Partitions that are listed one by one; the rest is summed up.
+const LISTED: usize = 20;
+
+/// Arguments of `rowmill plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    definition: DefinitionArgs,
+    /// Print a JSON document, with every partition.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what a run would do. Writes nothing.
+pub(super) fn execute(args: &PlanArgs, console: &Console) -> Result<(), CliError> {
+    let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
+    let report = pipeline.plan()?;
+    if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
+}
+
+fn text(report: &PlanReport) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<11}{value}").ok();
+    };
+    line("dataset", report.dataset.clone());
+    let bytes = HumanBytes(report.input_bytes);
+    line("inputs", format!("{} files, {bytes}", HumanCount(report.inputs)));
+    if let Some(rows) = report.rows {
+        line("rows", HumanCount(rows).to_string());
+    }
+    let in_state = |state: PartitionState| {
+        let some = report.partitions.iter().filter(move |p| p.state == state);
+        some.fold((0_u64, 0_u64), |(n, bytes), p| (n + 1, bytes + p.bytes))
+    };
+    for (state, what) in [
+        (PartitionState::Done, "are reused as they are"),
+        (PartitionState::Begun, "go on where they stopped"),
+        (PartitionState::New, "are built"),
+    ] {
+        let (n, bytes) = in_state(state);
+        if n > 0 {
+            line("partitions", format!("{n} {what} ({})", HumanBytes(bytes)));
+        }
+    }
+    if report.up_to_date {
+        line("", "up to date: a run would build nothing".to_owned());
+    }
+    for partition in report.partitions.iter().take(LISTED) {
+        let rows = partition.rows.map(|n| format!("  {} rows", HumanCount(n))).unwrap_or_default();
+        line(
+            "",
+            format!(
+                "{}  {:<5}  {:>6} files  {:>11}{rows}  from {}",
+                partition.slot.get(..8).unwrap_or_default(),
+                partition.state.name(),
+                HumanCount(partition.inputs).to_string(),
+                HumanBytes(partition.bytes).to_string(),
+                partition.first_input,
+            ),
+        );
+    }
+    if let Some(more) = report.partitions.len().checked_sub(LISTED).filter(|n| *n > 0) {
+        line("", format!("and {more} more (--json lists all)"));
+    }
+    if let Some(free) = report.free_bytes {
+        line("disk", format!("{} free", HumanBytes(free)));
+    }
+    memory(&report.memory, &mut line);
+    text
+}
+
+fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
+    line(
+        "memory",
+        format!("at most {} of {}", HumanBytes(bound.bound_bytes), HumanBytes(bound.memory_bytes)),
+    );
+    line("", format!("list of inputs {}", HumanBytes(bound.inputs_bytes)));
+    line("", format!("{} jobs, each with {} threads that transform", bound.jobs, bound.workers));
+    for (what, bytes) in [
+        ("reader", bound.reader_bytes),
+        ("edges", bound.edges_bytes),
+        ("transforms", bound.transforms_bytes),
+        ("writer", bound.writer_bytes),
+    ] {
+        line("", format!("  {what:<11}{}", HumanBytes(bytes)));
+    }
+    line("", format!("batches of about {}", HumanBytes(bound.batch_bytes)));
+}

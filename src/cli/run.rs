@@ -1,0 +1,141 @@
+//! `rowmill run`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount};
+use tokio_util::sync::CancellationToken;
+
+use super::output::{CliError, Console};
+use super::progress::{Progress, ProgressMode};
+use super::{DefinitionArgs, signals};
+use crate::pipeline::{Live, Pipeline, PipelineError, Report};
+
+/// Arguments of `rowmill run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    definition: DefinitionArgs,
+    /// How progress is shown on stderr.
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    progress: ProgressMode,
+    /// Print the report as one JSON document on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Builds the dataset and prints the report.
+pub(super) fn execute(args: &RunArgs, console: &Console) -> Result<(), CliError> {
+    let pipeline =
+        Arc::new(Pipeline::load(&args.definition.definition, &args.definition.overrides())?);
+    for warning in pipeline.warnings() {
+        console.note(&format!("warning: {warning}"));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(PipelineError::Runtime)?;
+    let report = runtime.block_on(build(&pipeline, args.progress, console));
+    // After a second signal blocking threads may still be at work; what they do is recovered from.
+    runtime.shutdown_background();
+    let report = report?;
+    if args.json {
+        return console.print_json(&report);
+    }
+    console.print(&summary(&report))
+}
+
+async fn build(
+    pipeline: &Arc<Pipeline>,
+    mode: ProgressMode,
+    console: &Console,
+) -> Result<Report, PipelineError> {
+    let live = Arc::new(Live::default());
+    let progress = Progress::new(mode, Arc::clone(&live));
+    let stop = CancellationToken::new();
+    let work = pipeline.run(Arc::clone(&progress) as _, live, stop.clone());
+    let ended = tokio::select! {
+        biased;
+        report = work => report,
+        waited = signals::wait(stop, pipeline.grace(), console) => Err(match waited {
+            Ok(()) => PipelineError::Stopped,
+            Err(error) => PipelineError::Runtime(error),
+        }),
+        () = progress.draw() => Err(PipelineError::Stopped),
+    };
+    progress.finish();
+    ended
+}
+
+/// The report for people, with the lines that read the result.
+fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    let seconds = report.seconds.max(1e-9);
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            writeln!(text, "{name:<11}{value}").ok();
+        }
+    };
+    line("dataset", report.dataset.clone());
+    let state = if report.up_to_date { "  (up to date, nothing was built)" } else { "" };
+    line("rows", format!("{}{state}", HumanCount(report.rows)));
+    line("shards", format!("{} in {} partitions", report.shards, report.partitions));
+    line("bytes", HumanBytes(report.bytes).to_string());
+    if report.resumed_rows > 0 && !report.up_to_date {
+        line("resumed", format!("{} rows were there before", HumanCount(report.resumed_rows)));
+    }
+    if report.rejected > 0 {
+        line("rejected", format!("{} rows", HumanCount(report.rejected)));
+    }
+    for field in &report.interned {
+        line(
+            "interned",
+            format!(
+                "{}: {} values for {} rows, {}",
+                field.field,
+                HumanCount(field.values),
+                HumanCount(field.rows),
+                HumanBytes(field.dictionary_bytes)
+            ),
+        );
+    }
+    if !report.up_to_date {
+        let new_rows = report.rows.saturating_sub(report.resumed_rows);
+        line("time", format!("{seconds:.2} s, {} rows/s", per_second(new_rows, seconds)));
+        let bottleneck = report.bottleneck().map(|stage| stage.name.clone());
+        for stage in &report.stages {
+            let mark =
+                if Some(&stage.name) == bottleneck.as_ref() { "  <- bottleneck" } else { "" };
+            line(
+                "stage",
+                format!(
+                    "{:<12} busy {:>7.2} s  waiting {:>7.2} s  {:>10} rows{mark}",
+                    stage.name,
+                    stage.busy_seconds,
+                    stage.blocked_seconds,
+                    HumanCount(stage.rows).to_string()
+                ),
+            );
+        }
+    }
+    if let Some(peak) = report.peak_rss_bytes {
+        line("memory", format!("{} at most", HumanBytes(peak)));
+    }
+    if !report.current {
+        line("note", "`current` still points elsewhere: this run had --limit-rows or --set".into());
+    }
+    text.push_str(&report.reading);
+    text
+}
+
+fn per_second(rows: u64, seconds: f64) -> String {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate for people"
+    )]
+    let rate = (rows as f64 / seconds) as u64;
+    HumanCount(rate).to_string()
+}

@@ -1,0 +1,104 @@
+//! `rowmill verify`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::inspect::{dataset_path, document};
+use super::output::{CliError, Console};
+use crate::dataset::verify;
+use crate::pipeline::PipelineError;
+use crate::shard::{Finding, layout, verify_shard};
+use crate::storage::{Local, Storage};
+
+/// Arguments of `rowmill verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
+    path: PathBuf,
+    /// Print a JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads every byte and compares it with its sums.
+pub(super) fn execute(args: &VerifyArgs, console: &Console) -> Result<(), CliError> {
+    let path = dataset_path(&args.path)?;
+    let storage: Arc<dyn Storage> = Arc::new(Local);
+    if storage.stat(&path).map_err(PipelineError::from)?.is_none() {
+        return Err(CliError::Usage {
+            message: format!("there is nothing at `{}`", path.display()),
+            hint: Some("name the folder of a dataset or shard, or a definition".to_owned()),
+        });
+    }
+    let bar = bar();
+    let is_shard = [layout::SUMS, layout::SCHEMA].iter().any(|name| {
+        // An unreadable folder is found out below.
+        storage.stat(&path.join(name)).is_ok_and(|entry| entry.is_some())
+    });
+    let (rows, shards, bytes, findings) = if is_shard {
+        match verify_shard(&storage, &path) {
+            Ok(shard) => (shard.rows(), 1, shard.bytes(), Vec::new()),
+            Err(findings) => (0, 0, 0, findings),
+        }
+    } else {
+        let mut show = |progress: verify::Progress| {
+            bar.set_length(progress.n_bytes);
+            bar.set_position(progress.bytes_done);
+        };
+        match verify::verify(&storage, &path, &mut show) {
+            Ok(it) => (it.n_rows, it.n_shards, it.n_bytes, Vec::new()),
+            Err(findings) => (0, 0, 0, findings),
+        }
+    };
+    bar.finish_and_clear();
+    if args.json {
+        let mut document = document(&path);
+        if let Some(object) = document.as_object_mut() {
+            object.insert("ok".into(), findings.is_empty().into());
+            object.insert("rows".into(), rows.into());
+            object.insert("shards".into(), shards.into());
+            object.insert("bytes".into(), bytes.into());
+            let list = findings.iter().map(|f| json!({"what": f.to_string(), "hint": f.hint()}));
+            object.insert("findings".into(), list.collect());
+        }
+        console.print_json(&document)?;
+    }
+    if !findings.is_empty() {
+        for finding in &findings {
+            console.note(&format!("damage: {finding}\n  hint: {}", finding.hint()));
+        }
+        return Err(damaged(&findings, &path));
+    }
+    if args.json {
+        return Ok(());
+    }
+    console.print(&format!(
+        "ok: {} rows in {shards} shards, {} read",
+        HumanCount(rows),
+        HumanBytes(bytes)
+    ))
+}
+
+fn damaged(findings: &[Finding], path: &std::path::Path) -> CliError {
+    let damages = match findings.len() {
+        1 => "1 damage".to_owned(),
+        n => format!("{n} damages"),
+    };
+    CliError::Damaged { damages, path: path.display().to_string() }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template =
+        "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,166 @@
+//! Everything that can be found out before a build without writing: inputs, types, one batch.
+
+use std::sync::Arc;
+
+use indicatif::HumanBytes;
+
+use super::plan::Plan;
+use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
+use crate::batch::{Batch, Restart};
+use crate::graph::{Chain, Failed, Halt, Link, Meter};
+use crate::inputs::Part;
+use crate::schema::{Field, Kind};
+use crate::sources::BatchLimits;
+use crate::transforms::{Emit, Stopped};
+
+impl Pipeline {
+    /// Lists the inputs, types the whole graph, sends one batch through it and looks at the disk.
+    ///
+    /// # Errors
+    /// What a run would fail with: at once, or at its first batch.
+    pub fn check(&self) -> Result<CheckReport, PipelineError> {
+        let plan = self.plan_with(None)?;
+        let mut sample = Sample::default();
+        if let Some(first) = plan.partitions.first() {
+            let part = Arc::new(plan.part(first));
+            for batch in self.first_batch(&plan, &part)? {
+                sample.add(&plan, &batch)?;
+            }
+        }
+        let row_bytes = sample.bytes.checked_div(sample.rows);
+        let free_bytes = self.storage.free_bytes(self.home.dir())?;
+        self.check_space(&plan, free_bytes)?;
+        let fields = plan.schema.fields().iter().map(|field| FieldReport {
+            name: field.name.clone(),
+            form: form(field),
+            files: field.files().iter().map(|file| file.name.clone()).collect(),
+        });
+        let stages = self.stage_names.iter().map(String::as_str).chain(["write"]);
+        Ok(CheckReport {
+            version: REPORT_VERSION,
+            dataset: self.home.dir().display().to_string(),
+            cache_key: self.home.cache_key().to_owned(),
+            inputs: plan.inputs.len() as u64,
+            input_bytes: plan.inputs.iter().map(|input| input.size).sum(),
+            sample_rows: sample.rows,
+            row_bytes,
+            free_bytes,
+            stages: stages.map(str::to_owned).collect(),
+            fields: fields.collect(),
+        })
+    }
+
+    fn first_batch(&self, plan: &Plan, part: &Arc<Part>) -> Result<Vec<Batch>, PipelineError> {
+        let failed = |stage: &str, source: StageError| {
+            PipelineError::Run(Failed::Cause { stage: stage.to_owned(), source })
+        };
+        let name = self.stage_names.first().map(String::as_str).unwrap_or_default();
+        let limits = BatchLimits {
+            rows: self.definition.run.batch_rows,
+            bytes: usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX),
+            row_bytes: self.definition.data.dataset.max_row_bytes,
+        };
+        let mut reader = self
+            .source
+            .open(part, &plan.columns, limits, &Restart::default())
+            .map_err(|e| failed(name, e.into()))?;
+        let Some(batch) = reader.next().map_err(|e| failed(name, e.into()))? else {
+            return Ok(Vec::new());
+        };
+        let links = self.transforms.iter().zip(self.stage_names.iter().skip(1)).enumerate();
+        let chain = Chain::new(links.map(|(i, (transform, name))| Link {
+            stage: i + 1,
+            transform: Arc::clone(transform),
+            meter: Arc::new(Meter::new(name.clone())),
+        }));
+        let mut made = Made { pieces: Vec::new(), batch_bytes: limits.bytes };
+        match chain.apply(batch, &mut made) {
+            Err(Halt::Cause(error)) => {
+                let stage = error.name.clone();
+                Err(failed(&stage, error.into()))
+            }
+            Ok(()) | Err(Halt::Echo | Halt::Stopped) => Ok(made.pieces),
+        }
+    }
+
+    /// Refuses a disk that cannot even hold what the inputs hold.
+    fn check_space(&self, plan: &Plan, free: Option<u64>) -> Result<(), PipelineError> {
+        let to_do = plan.partitions.iter().filter(|p| !p.is_done());
+        let needed: u64 = to_do.map(|p| p.bytes).sum();
+        match free {
+            Some(free) if free < needed => Err(PipelineError::Space {
+                path: self.home.dir().to_owned(),
+                free: HumanBytes(free).to_string(),
+                needed: HumanBytes(needed).to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Keeps what a transform makes.
+struct Made {
+    pieces: Vec<Batch>,
+    batch_bytes: usize,
+}
+
+impl Emit for Made {
+    fn emit(&mut self, batch: Batch) -> Result<(), Stopped> {
+        self.pieces.push(batch);
+        Ok(())
+    }
+
+    fn batch_bytes(&self) -> usize {
+        self.batch_bytes
+    }
+}
+
+/// What the first batch tells of all rows.
+#[derive(Debug, Default)]
+struct Sample {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Sample {
+    fn add(&mut self, plan: &Plan, batch: &Batch) -> Result<(), PipelineError> {
+        let columns = plan.schema.columns(&batch.rows).map_err(PipelineError::Schema)?;
+        self.rows += batch.rows.num_rows() as u64;
+        self.bytes += columns.iter().map(|column| column.bytes().len() as u64).sum::<u64>();
+        Ok(())
+    }
+}
+
+/// A field as people write it: `float32[256]`, `utf8, interned`.
+pub(super) fn form(field: &Field) -> String {
+    let base = match &field.logical {
+        Some(logical) => logical.name().to_owned(),
+        None => field.dtype.name().to_owned(),
+    };
+    let mut text = match field.kind {
+        _ if field.is_bytes() => base,
+        Kind::Free => format!("{base}[{}]", vec!["?"; field.shape.len()].join(", ")),
+        Kind::Ragged => {
+            let entry: String = field.shape.iter().map(|n| format!(", {n}")).collect();
+            format!("{base}[n{entry}]")
+        }
+        Kind::Fixed | Kind::Interned if field.shape.is_empty() => base,
+        Kind::Fixed | Kind::Interned => {
+            let shape: Vec<String> = field.shape.iter().map(ToString::to_string).collect();
+            format!("{base}[{}]", shape.join(", "))
+        }
+    };
+    if let Some(categories) = &field.categories {
+        text = format!("one of {} ({text})", categories.len());
+    }
+    if field.kind == Kind::Interned {
+        text.push_str(", interned");
+    }
+    if field.nullable {
+        text.push_str(", nullable");
+    }
+    if field.index {
+        text.push_str(", in the index");
+    }
+    text
+}

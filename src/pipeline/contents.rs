@@ -1,0 +1,213 @@
+//! What a dataset or a shard holds, for `inspect`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::DataType;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::check::form;
+use super::{PipelineError, REPORT_VERSION};
+use crate::dataset::{Dataset, DatasetError};
+use crate::schema::{Kind, RowSchema};
+use crate::shard::{Shard, layout};
+use crate::storage::{Local, Storage};
+
+/// A dataset or shard as a whole.
+#[derive(Debug, Clone, Serialize)]
+pub struct Contents {
+    /// Version of this document.
+    pub version: u32,
+    /// Its folder.
+    pub path: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The fields of a row.
+    pub fields: Vec<FieldContents>,
+    /// The shards.
+    pub shards: Vec<ShardContents>,
+}
+
+/// One field of all shards.
+#[derive(Debug, Clone, Serialize)]
+pub struct FieldContents {
+    /// Its name.
+    pub name: String,
+    /// "float32[256]".
+    pub form: String,
+    /// Bytes of its files; those of an axis count for each field on it.
+    pub bytes: u64,
+    /// Distinct values of an interned field, summed over shards.
+    pub values: Option<u64>,
+}
+
+/// One shard.
+#[derive(Debug, Clone, Serialize)]
+pub struct ShardContents {
+    /// Its id.
+    pub id: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+/// One row.
+#[derive(Debug, Clone, Serialize)]
+pub struct RowContents {
+    /// Version of this document.
+    pub version: u32,
+    /// Its number in the dataset or shard.
+    pub row: u64,
+    /// The shard that holds it.
+    pub shard: String,
+    /// Its number there.
+    pub row_in_shard: u64,
+    /// The input it came from.
+    pub input: String,
+    /// Its number in the input.
+    pub source_row: u64,
+    /// Its values by field: numbers and lists of numbers as such, all else as text (bytes as hex
+    /// digits).
+    pub values: BTreeMap<String, Value>,
+}
+
+/// A dataset, or a shard on its own.
+enum Opened {
+    Dataset(Dataset),
+    Shard(Shard),
+}
+
+fn open(path: &Path) -> Result<Opened, PipelineError> {
+    let storage: Arc<dyn Storage> = Arc::new(Local);
+    if storage.stat(&path.join(layout::SUMS))?.is_some() {
+        let shard = Shard::open(storage, path).map_err(DatasetError::from)?;
+        return Ok(Opened::Shard(shard));
+    }
+    Ok(Opened::Dataset(Dataset::open_in(storage, path)?))
+}
+
+/// Describes the dataset or shard at `path`.
+///
+/// # Errors
+/// It is neither, or it is damaged.
+pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
+    let opened = open(path)?;
+    let (schema, shards): (&RowSchema, Vec<&Shard>) = match &opened {
+        Opened::Dataset(dataset) => (dataset.schema(), dataset.shards().collect::<Result<_, _>>()?),
+        Opened::Shard(shard) => (shard.schema(), vec![shard]),
+    };
+    let mut fields = Vec::new();
+    for field in schema.fields() {
+        let (mut bytes, mut values) = (0, 0);
+        for shard in &shards {
+            for file in field.files() {
+                bytes += size_of_file(shard, &file.name)?;
+            }
+            if field.kind == Kind::Interned {
+                values += shard.field(&field.name).map_err(DatasetError::from)?.n_values() as u64;
+            }
+        }
+        fields.push(FieldContents {
+            name: field.name.clone(),
+            form: form(field),
+            bytes,
+            values: (field.kind == Kind::Interned).then_some(values),
+        });
+    }
+    let mut listed = Vec::new();
+    for shard in &shards {
+        let files = Local.list(shard.path())?.unwrap_or_default();
+        let bytes = files.iter().filter(|f| f.name != layout::COMPLETE).map(|f| f.len).sum();
+        listed.push(ShardContents { id: shard.id().to_owned(), rows: shard.n_rows(), bytes });
+    }
+    let path = match &opened {
+        Opened::Dataset(dataset) => dataset.path(),
+        Opened::Shard(shard) => shard.path(),
+    };
+    Ok(Contents {
+        version: REPORT_VERSION,
+        path: path.display().to_string(),
+        rows: shards.iter().map(|shard| shard.n_rows()).sum(),
+        bytes: listed.iter().map(|shard| shard.bytes).sum(),
+        fields,
+        shards: listed,
+    })
+}
+
+fn size_of_file(shard: &Shard, name: &str) -> Result<u64, PipelineError> {
+    Ok(Local.stat(&shard.path().join(name))?.map_or(0, |entry| entry.len))
+}
+
+/// One row of the dataset or shard at `path`.
+///
+/// # Errors
+/// As [`contents()`]; a row past the end.
+pub fn row(path: &Path, number: u64) -> Result<RowContents, PipelineError> {
+    let opened = open(path)?;
+    let (shard, row_in_shard) = match &opened {
+        Opened::Dataset(dataset) => dataset.row(number)?,
+        Opened::Shard(shard) if number < shard.n_rows() => (shard, number),
+        Opened::Shard(shard) => {
+            return Err(DatasetError::NoRow { row: number, n_rows: shard.n_rows() }.into());
+        }
+    };
+    let read = || -> Result<_, crate::shard::ReadError> {
+        let rows = shard.record_batch(row_in_shard..row_in_shard + 1)?;
+        Ok((rows, shard.provenance()?))
+    };
+    let (rows, provenance) = read().map_err(DatasetError::from)?;
+    let position = provenance.position(row_in_shard).unwrap_or_default();
+    Ok(RowContents {
+        version: REPORT_VERSION,
+        row: number,
+        shard: shard.id().to_owned(),
+        row_in_shard,
+        input: input_path(shard, position.input)?,
+        source_row: position.source_row,
+        values: values(&rows)?,
+    })
+}
+
+/// The path of the input of index `input` in the shard's fingerprint.
+fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineError> {
+    let bytes = Local.read(&shard.path().join(layout::FINGERPRINT))?.unwrap_or_default();
+    let document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let path = document.pointer(&format!("/inputs/{input}/path")).and_then(Value::as_str);
+    Ok(path.unwrap_or("an unknown input").to_owned())
+}
+
+fn values(rows: &RecordBatch) -> Result<BTreeMap<String, Value>, PipelineError> {
+    let options = FormatOptions::default();
+    let schema = rows.schema();
+    let named = schema.fields().iter().zip(rows.columns());
+    named
+        .map(|(field, column)| {
+            if column.is_null(0) {
+                return Ok((field.name().clone(), Value::Null));
+            }
+            let text = ArrayFormatter::try_new(column, &options)?.value(0).try_to_string()?;
+            // What Arrow writes of numbers and lists of them is JSON, but for NaN and infinities.
+            let is_text = matches!(
+                field.data_type(),
+                DataType::Utf8
+                    | DataType::LargeUtf8
+                    | DataType::Binary
+                    | DataType::LargeBinary
+                    | DataType::Decimal128(..)
+            );
+            let value = match serde_json::from_str(&text) {
+                Ok(value) if !is_text => value,
+                _ => Value::String(text),
+            };
+            Ok((field.name().clone(), value))
+        })
+        .collect::<Result<_, arrow_schema::ArrowError>>()
+        .map_err(PipelineError::Show)
+}

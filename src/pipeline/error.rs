@@ -1,0 +1,169 @@
+//! Why a run ended without a dataset, what to do about it, and the exit code that says so.
+
+use std::path::PathBuf;
+
+use crate::config::ConfigErrors;
+use crate::dataset::DatasetError;
+use crate::dataset::plan::PlanError;
+use crate::graph::{Failed, LinkError};
+use crate::schema::SchemaError;
+use crate::shard::ShardError;
+use crate::sources::{SettingsError, SourceError};
+use crate::storage::StorageError;
+
+/// What the commands fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// The definition is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// A stage refuses its settings or its input's columns.
+    #[error("stage `{stage}`: {message}")]
+    Stage {
+        /// The stage.
+        stage: String,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// The columns that reach the dataset cannot be stored as the definition says.
+    #[error("dataset: {0}")]
+    Schema(SchemaError),
+    /// The source matches nothing.
+    #[error("source `{source_name}` matches no input below `{}`", root.display())]
+    NoInput {
+        /// The source.
+        source_name: String,
+        /// Its root.
+        root: PathBuf,
+    },
+    /// The dataset would have no rows.
+    #[error("the dataset has no rows")]
+    NoRows,
+    /// The bound cannot be kept.
+    #[error("memory = {given} cannot hold {jobs} at once: that may take {needed}")]
+    Memory {
+        /// What was given, for people.
+        given: String,
+        /// "1 partition", "2 partitions".
+        jobs: String,
+        /// What it takes, for people, down to the byte.
+        needed: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The disk is too small.
+    #[error("only {free} are free in `{}`, and the dataset may take {needed}", path.display())]
+    Space {
+        /// The folder.
+        path: PathBuf,
+        /// What is free, for people.
+        free: String,
+        /// What may be needed, for people.
+        needed: String,
+    },
+    /// Planning could not read the inputs.
+    #[error("source `{stage}`")]
+    Source {
+        /// The source.
+        stage: String,
+        /// What it says.
+        #[source]
+        source: SourceError,
+    },
+    /// A stage failed while rows went through it.
+    #[error(transparent)]
+    Run(#[from] Failed<StageError>),
+    /// The inputs cannot be divided.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The dataset's folder could not be read or written.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The disk failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The async runtime could not do its part.
+    #[error("the system refused a thread, a timer or a signal handler")]
+    Runtime(#[source] std::io::Error),
+    /// A value could not be shown.
+    #[error("cannot show a value")]
+    Show(#[source] arrow_schema::ArrowError),
+    /// Asked to stop; the same command goes on.
+    #[error("stopped before the dataset was complete")]
+    Stopped,
+}
+
+/// What a stage fails with while rows go through it.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// Reading.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Transforming.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Writing a shard.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// Recording a partition.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+impl StageError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Source(error) => error.hint().map(Into::into),
+            Self::Link(error) => error.hint().map(Into::into),
+            Self::Shard(error) => error.hint().map(Into::into),
+            Self::Dataset(error) => error.hint().map(Into::into),
+        }
+    }
+}
+
+impl PipelineError {
+    pub(super) fn settings(stage: &str, error: SettingsError) -> Self {
+        Self::Stage { stage: stage.to_owned(), message: error.message, hint: error.hint }
+    }
+
+    /// What to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Stage { hint, .. } => hint.clone(),
+            Self::Schema(error) => error.hint().map(Into::into),
+            Self::NoInput { .. } => Some(
+                "check `root` and `path`, or set `allow_empty = true` on the source".to_owned(),
+            ),
+            Self::NoRows => Some("set `allow_empty = true` on the dataset if it may be".to_owned()),
+            Self::Memory { hint, .. } => Some(hint.clone()),
+            Self::Space { .. } => {
+                Some("free some space, or choose another folder with --out".to_owned())
+            }
+            Self::Source { source, .. } => source.hint().map(Into::into),
+            Self::Run(Failed::Cause { source, .. }) => source.hint(),
+            Self::Run(failed) => failed.hint().map(Into::into),
+            Self::Plan(error) => error.hint().map(Into::into),
+            Self::Dataset(error) => error.hint().map(Into::into),
+            Self::Storage(error) => error.hint().map(Into::into),
+            Self::Stopped => Some("run the same command again; it goes on from there".to_owned()),
+            Self::Config(_) | Self::Runtime(_) | Self::Show(_) => None,
+        }
+    }
+
+    /// The exit code that tells a caller what kind of failure it is.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_)
+            | Self::Stage { .. }
+            | Self::Schema(_)
+            | Self::NoInput { .. }
+            | Self::Memory { .. } => 2,
+            Self::Stopped => 75,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What can be seen of a run while it goes on.
+//!
+//! Counters are read by whoever draws a progress bar; an [`Observer`] is told of each commit. Neither
+//! can change what is written.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::graph::Gauge;
+
+/// What a run tells while it goes on. Called from the threads that do the work: be quick.
+pub trait Observer: Send + Sync {
+    /// A commit is durable, or a shard sealed, or a partition finished.
+    fn event(&self, event: &Event);
+}
+
+/// One step that survives whatever happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A segment is durable.
+    Committed {
+        /// Index of the partition.
+        partition: usize,
+        /// Rows of the partition that are durable.
+        rows: u64,
+    },
+    /// A shard is sealed and in place.
+    Sealed {
+        /// Index of the partition.
+        partition: usize,
+        /// The shard's id.
+        shard: String,
+        /// Its rows.
+        rows: u64,
+        /// Bytes of its files.
+        bytes: u64,
+    },
+    /// A partition has its record.
+    Finished {
+        /// Index of the partition.
+        partition: usize,
+        /// Its rows.
+        rows: u64,
+    },
+}
+
+/// Counters of a run.
+#[derive(Debug, Default)]
+pub struct Live {
+    total_bytes: AtomicU64,
+    done_bytes: AtomicU64,
+    rows: AtomicU64,
+    partitions: AtomicU64,
+    partitions_done: AtomicU64,
+    /// The edges of the partitions at work, by index.
+    edges: Mutex<BTreeMap<usize, Vec<Gauge>>>,
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// Bytes of the inputs that this run has to read.
+    pub total_bytes: u64,
+    /// About how many of them were read.
+    pub done_bytes: u64,
+    /// Rows handed to writers.
+    pub rows: u64,
+    /// Partitions to build.
+    pub partitions: u64,
+    /// Partitions built.
+    pub partitions_done: u64,
+    /// Bytes that wait on edges.
+    pub queued_bytes: u64,
+    /// Bytes that the open edges may hold.
+    pub queue_bytes: u64,
+}
+
+impl Live {
+    /// The counters now.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = |bytes: fn(&Gauge) -> usize| {
+            let all: usize = edges.values().flatten().map(bytes).sum();
+            u64::try_from(all).unwrap_or(u64::MAX)
+        };
+        Seen {
+            total_bytes: get(&self.total_bytes),
+            done_bytes: get(&self.done_bytes),
+            rows: get(&self.rows),
+            partitions: get(&self.partitions),
+            partitions_done: get(&self.partitions_done),
+            queued_bytes: sum(Gauge::queued_bytes),
+            queue_bytes: sum(Gauge::capacity_bytes),
+        }
+    }
+
+    /// Says how much there is to do.
+    pub fn begin(&self, partitions: u64, total_bytes: u64) {
+        self.partitions.store(partitions, Ordering::Relaxed);
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts input bytes that were read.
+    pub fn add_done(&self, bytes: u64) {
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts rows handed to a writer.
+    pub fn add_rows(&self, rows: u64) {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Looks at the edges of a partition while it is at work.
+    pub(super) fn watch(&self, partition: usize, edges: Vec<Gauge>) {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner).insert(partition, edges);
+    }
+
+    /// Looks at them no longer; `finished` counts the partition as built.
+    pub(super) fn unwatch(&self, partition: usize, finished: bool) {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner).remove(&partition);
+        if finished {
+            self.partitions_done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Most resident memory of this process so far, in bytes, where the system tells.
+#[must_use]
+pub fn peak_rss_bytes() -> Option<u64> {
+    status_kib("VmHWM:").map(|kib| kib * 1024)
+}
+
+/// Resident memory of this process now, in bytes, where the system tells.
+#[must_use]
+pub fn rss_bytes() -> Option<u64> {
+    status_kib("VmRSS:").map(|kib| kib * 1024)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel's own account of this process is no input"
+)]
+fn status_kib(key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.trim().trim_end_matches(" kB").trim().parse().ok()
+}

@@ -1,0 +1,32 @@
+//! From a definition to a report: the parts are taken from the tables, joined by edges and run.
+//!
+//! In reading order: [`Pipeline`] is a definition with its source and transforms made; `plan` says
+//! what a run would do; `run` does it; `check` sends one batch through.
+//!
+//! Leaves out: printing anything (`cli`), and every byte on disk (`shard`, `dataset`).
+//!
+//! Invariants:
+//! 1. What is planned is decided before a row is read; building decides nothing.
+//! 2. A run that fails or is stopped leaves what the same command goes on from.
+
+mod assembly;
+mod check;
+mod contents;
+mod error;
+mod live;
+mod memory;
+mod partition;
+mod plan;
+mod reading;
+mod report;
+mod run;
+
+pub use assembly::{Pipeline, RunOverrides};
+pub use contents::{Contents, FieldContents, RowContents, ShardContents, contents, row};
+pub use error::{PipelineError, StageError};
+pub use live::{Event, Live, Observer, Seen, peak_rss_bytes, rss_bytes};
+pub use memory::MemoryBound;
+pub use report::{
+    CheckReport, FieldReport, InternReport, PartitionReport, PartitionState, PlanReport,
+    REPORT_VERSION, Report, StageReport,
+};

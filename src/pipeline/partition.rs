@@ -1,0 +1,266 @@
+//! Builds one partition: a reader, the transforms and a writer, joined by two edges.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::info;
+
+use super::plan::Plan;
+use super::{Event, Live, Observer, Pipeline, StageError, StageReport};
+use crate::batch::{Batch, Restart};
+use crate::dataset::Workplace;
+use crate::dataset::partition::{self, Partition, PartitionOptions};
+use crate::dataset::record::RecordName;
+use crate::dataset::stamps::Stamps;
+use crate::graph::{Chain, Control, Ended, Failed, Link, Meter, Ordered, Scope};
+use crate::inputs::Part;
+use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
+use crate::sources::BatchLimits;
+use crate::stages::{EndOfInputs, PartitionWriter, ReadStage, RowLimit, Start, WriteStage};
+
+/// What all partitions of a run share.
+pub(super) struct Context {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) place: Arc<Workplace>,
+    pub(super) stamps: Arc<Stamps>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) meters: Meters,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) live: Arc<Live>,
+}
+
+/// Counts of the stages, summed over partitions.
+pub(super) struct Meters {
+    read: Arc<Meter>,
+    transforms: Vec<Arc<Meter>>,
+    write: Arc<Meter>,
+}
+
+impl Meters {
+    pub(super) fn new(stage_names: &[String]) -> Self {
+        let mut names = stage_names.iter().map(|name| Arc::new(Meter::new(name.clone())));
+        let read = names.next().unwrap_or_else(|| Arc::new(Meter::new("read")));
+        Self { read, transforms: names.collect(), write: Arc::new(Meter::new("write")) }
+    }
+
+    pub(super) fn report(&self) -> Vec<StageReport> {
+        let all = std::iter::once(&self.read).chain(&self.transforms).chain([&self.write]);
+        all.map(|meter| {
+            let seen = meter.snapshot();
+            let seconds = |time: Duration| time.as_secs_f64();
+            StageReport {
+                name: meter.name().to_owned(),
+                rows: seen.rows_out,
+                bytes: seen.bytes_out,
+                busy_seconds: seconds(seen.busy),
+                blocked_seconds: seconds(seen.waiting_for_input + seen.waiting_for_output),
+            }
+        })
+        .collect()
+    }
+}
+
+/// A partition that has its record.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) partition: usize,
+    pub(super) record: RecordName,
+    pub(super) resumed_rows: u64,
+    pub(super) source_rows: u64,
+}
+
+/// Builds the partition of index `index`; `None` where the run was stopped first.
+pub(super) async fn build(
+    context: Arc<Context>,
+    index: usize,
+    limit: Option<RowLimit>,
+    control: Control,
+) -> Result<Option<Finished>, Failed<StageError>> {
+    let mut scope = Scope::<StageError>::new(&control);
+    let (pipeline, plan) = (&context.pipeline, &context.plan);
+    let Some(planned) = plan.partitions.get(index) else { return Ok(None) };
+    let part = Arc::new(plan.part(planned));
+    let edge_bytes = usize::try_from(plan.bound.edge_bytes).unwrap_or(usize::MAX);
+    let batch_bytes = usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX);
+
+    let (outlet, to_transform) = scope.edge("read", edge_bytes);
+    let mut edges = vec![outlet.gauge()];
+    let to_write = if pipeline.transforms.is_empty() {
+        to_transform
+    } else {
+        let (transformed, to_write) = scope.edge("transform", edge_bytes);
+        edges.push(transformed.gauge());
+        let links = pipeline.transforms.iter().zip(&context.meters.transforms).enumerate();
+        let stage = Ordered {
+            name: "transform".to_owned(),
+            chain: Chain::new(links.map(|(i, (transform, meter))| Link {
+                stage: i + 1,
+                transform: Arc::clone(transform),
+                meter: Arc::clone(meter),
+            })),
+            n_workers: plan.bound.workers,
+            batch_bytes,
+            outbox_bytes: batch_bytes,
+        };
+        stage.spawn(&mut scope, to_transform, transformed);
+        to_write
+    };
+    context.live.watch(index, edges);
+
+    let (tell, start) = oneshot::channel();
+    let (live, mut left) = (Arc::clone(&context.live), planned.bytes);
+    let data = &pipeline.definition.data.dataset;
+    let read = ReadStage {
+        source: Arc::clone(&pipeline.source),
+        part: Arc::clone(&part),
+        schema: Arc::clone(&plan.columns),
+        limits: BatchLimits {
+            rows: pipeline.definition.run.batch_rows,
+            bytes: batch_bytes,
+            row_bytes: data.max_row_bytes,
+        },
+        limit,
+        meter: Arc::clone(&context.meters.read),
+        seen: Box::new(move |batch: &Batch| {
+            // Bytes of memory stand for bytes of input; the end of the partition sets it right.
+            let bytes = u64::try_from(batch.memory_bytes()).unwrap_or(u64::MAX).min(left);
+            left -= bytes;
+            live.add_done(bytes);
+        }),
+    };
+    let control = scope.control().clone();
+    scope.blocking(&pipeline.stage_names.first().cloned().unwrap_or_default(), {
+        let control = control.clone();
+        move || read.run(start, outlet, &control)
+    });
+
+    let (finished, when_finished) = oneshot::channel();
+    let write = WriteStage { meter: Arc::clone(&context.meters.write) };
+    let shared = Arc::clone(&context);
+    let sink = move || Sink::open(shared, index, part, limit.is_some(), finished);
+    scope.blocking("write", move || write.run(sink, tell, to_write, &control));
+
+    let ended = scope.join().await;
+    let done = matches!(ended, Ok(Ended::Finished));
+    context.live.unwatch(index, done);
+    match ended? {
+        Ended::Finished => Ok(when_finished.await.ok()),
+        Ended::Stopped => Ok(None),
+    }
+}
+
+/// The writer of one partition.
+struct Sink {
+    context: Arc<Context>,
+    index: usize,
+    writer: Partition,
+    start: Start,
+    resumed_rows: u64,
+    finished: oneshot::Sender<Finished>,
+}
+
+impl Sink {
+    fn open(
+        context: Arc<Context>,
+        index: usize,
+        part: Arc<Part>,
+        is_limited: bool,
+        finished: oneshot::Sender<Finished>,
+    ) -> Result<Self, StageError> {
+        let slot = context.plan.slot(index).to_owned();
+        if is_limited {
+            // How many source rows were read before a restart is not noted: begin again.
+            partition::clear(&context.place, &slot)?;
+        }
+        let pipeline = &context.pipeline;
+        let run = &pipeline.definition.run;
+        let options = PartitionOptions {
+            slot,
+            part,
+            root: pipeline.root(),
+            schema: context.plan.schema.clone(),
+            stages: pipeline.stage_names.clone(),
+            limits: pipeline.shard_limits(),
+            commits: CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) },
+        };
+        let (place, stamps) = (Arc::clone(&context.place), Arc::clone(&context.stamps));
+        let (writer, resume) = Partition::open(place, stamps, options)?;
+        let sealed_rows = writer.sealed().iter().map(SealedShard::rows).sum();
+        let (start, resumed_rows) = match resume {
+            Resume::Start => (Start::At(Restart::default()), 0),
+            Resume::At { restart, rows, .. } => (Start::At(restart), rows),
+            Resume::Finished => (Start::Digests, sealed_rows),
+        };
+        if resumed_rows > 0 {
+            info!(partition = index, rows = resumed_rows, "partition resumed");
+        }
+        Ok(Self { context, index, writer, start, resumed_rows, finished })
+    }
+
+    fn tell(&self, progress: &Progress) {
+        for shard in &progress.sealed {
+            info!(partition = self.index, shard = shard.id(), rows = shard.rows(), "shard sealed");
+            self.context.observer.event(&Event::Sealed {
+                partition: self.index,
+                shard: shard.id().to_owned(),
+                rows: shard.rows(),
+                bytes: shard.bytes(),
+            });
+        }
+        if progress.commits > 0 {
+            self.context
+                .observer
+                .event(&Event::Committed { partition: self.index, rows: progress.rows });
+        }
+    }
+}
+
+impl PartitionWriter for Sink {
+    type Error = StageError;
+
+    fn start(&self) -> Start {
+        self.start.clone()
+    }
+
+    fn append(&mut self, batch: &Batch) -> Result<(), StageError> {
+        let progress = self.writer.append(batch)?;
+        self.context.live.add_rows(batch.provenance.n_rows());
+        self.tell(&progress);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StageError> {
+        let progress = self.writer.commit()?;
+        self.tell(&progress);
+        Ok(())
+    }
+
+    fn finish(self, end: EndOfInputs) -> Result<(), StageError> {
+        let n_sealed = self.writer.sealed().len();
+        let built = self.writer.finish(&end.digests)?;
+        let sealed = built.shards.get(n_sealed..).unwrap_or_default();
+        for shard in sealed {
+            info!(partition = self.index, shard = shard.id(), rows = shard.rows(), "shard sealed");
+            self.context.observer.event(&Event::Sealed {
+                partition: self.index,
+                shard: shard.id().to_owned(),
+                rows: shard.rows(),
+                bytes: shard.bytes(),
+            });
+        }
+        let rows = built.record.rows;
+        self.context.observer.event(&Event::Finished { partition: self.index, rows });
+        let source = self.context.pipeline.stage_names.first();
+        let source_rows = source.and_then(|name| built.record.books.get(name));
+        let finished = Finished {
+            partition: self.index,
+            record: built.name,
+            resumed_rows: self.resumed_rows,
+            source_rows: source_rows.map_or(0, |books| books.entered),
+        };
+        // Nobody listens where the run was dropped; the record is there all the same.
+        self.finished.send(finished).ok();
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! What there is to do: inputs, partitions, slots, and what earlier runs have done of it.
+//!
+//! Invariant: a plan is a function of the definition, the inputs and what lies in the dataset's
+//! folder. Planning for a report takes no lock and writes nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+
+use super::memory::Demand;
+use super::{
+    MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
+    REPORT_VERSION,
+};
+use crate::dataset::adopt::Adopter;
+use crate::dataset::facts::{Fact, Facts};
+use crate::dataset::record::RecordName;
+use crate::dataset::stamps::Stamps;
+use crate::dataset::{Workplace, plan as division};
+use crate::fingerprint::{InputName, Stamp, slot, types_to_json};
+use crate::inputs::{Input, InputRange, Part};
+use crate::schema::RowSchema;
+use crate::shard::memory_bytes;
+use crate::sources::{BatchLimits, SourceError};
+
+/// What a run is about to do.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The source's columns.
+    pub(super) columns: SchemaRef,
+    /// The row that they are stored as.
+    pub(super) schema: RowSchema,
+    /// All inputs, sorted by path.
+    pub(super) inputs: Vec<Input>,
+    /// The partitions, in dataset order.
+    pub(super) partitions: Vec<Planned>,
+    /// Digests of inputs seen before.
+    pub(super) stamps: Arc<Stamps>,
+    /// The memory bound.
+    pub(super) bound: MemoryBound,
+}
+
+/// One partition.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) index: usize,
+    /// Names its working state.
+    pub(super) slot: String,
+    /// Bytes of its inputs.
+    pub(super) bytes: u64,
+    pub(super) state: State,
+    division: division::Planned,
+    side: Vec<Input>,
+}
+
+/// How far a partition is.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Recorded, and its inputs are the same.
+    Done(Done),
+    /// Something is written.
+    Begun,
+    /// Nothing is.
+    New,
+}
+
+/// A partition whose record is taken over.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) name: RecordName,
+    pub(super) rows: u64,
+    pub(super) source_rows: u64,
+}
+
+impl Plan {
+    /// The slot of the partition of index `index`.
+    pub(super) fn slot(&self, index: usize) -> &str {
+        self.partitions.get(index).map_or("", |planned| &planned.slot)
+    }
+
+    /// What a partition reads.
+    pub(super) fn part(&self, planned: &Planned) -> Part {
+        Part { inputs: planned.division.inputs(&self.inputs), side: planned.side.clone() }
+    }
+}
+
+impl Pipeline {
+    /// What a run would do, found out without writing anything.
+    ///
+    /// # Errors
+    /// As a run that fails before its first row.
+    pub fn plan(&self) -> Result<PlanReport, PipelineError> {
+        let plan = self.plan_with(None)?;
+        let partitions: Vec<_> =
+            plan.partitions.iter().map(|p| self.partition_report(&plan, p)).collect();
+        let is_done = plan.partitions.iter().all(|p| matches!(p.state, State::Done(_)));
+        let rows = partitions.iter().map(|p| p.rows).sum();
+        Ok(PlanReport {
+            version: REPORT_VERSION,
+            dataset: self.home.dir().display().to_string(),
+            name: self.home.name().to_owned(),
+            cache_key: self.home.cache_key().to_owned(),
+            up_to_date: is_done && self.is_complete()?,
+            inputs: plan.inputs.len() as u64,
+            input_bytes: plan.inputs.iter().map(|input| input.size).sum(),
+            rows,
+            free_bytes: self.storage.free_bytes(self.home.dir())?,
+            partitions,
+            memory: plan.bound,
+        })
+    }
+
+    fn partition_report(&self, plan: &Plan, planned: &Planned) -> PartitionReport {
+        let inputs = planned.division.inputs(&plan.inputs);
+        let hint = |range: &InputRange| match range.range {
+            None => self.source.rows_hint(&range.input),
+            Some(_) => None,
+        };
+        let (state, rows) = match &planned.state {
+            State::Done(done) => (PartitionState::Done, Some(done.rows)),
+            State::Begun => (PartitionState::Begun, inputs.iter().map(hint).sum()),
+            State::New => (PartitionState::New, inputs.iter().map(hint).sum()),
+        };
+        PartitionReport {
+            slot: planned.slot.clone(),
+            state,
+            first_input: inputs.first().map(|i| i.input.path.clone()).unwrap_or_default(),
+            inputs: inputs.len() as u64,
+            bytes: planned.bytes,
+            rows,
+        }
+    }
+
+    /// Plans. With a `place` the facts that were learned are kept there.
+    pub(super) fn plan_with(&self, place: Option<&Workplace>) -> Result<Plan, PipelineError> {
+        let failed = |source| PipelineError::Source { stage: self.source_name(), source };
+        let inputs = self.source.list().map_err(failed)?;
+        if inputs.is_empty() && !self.definition.allow_empty.source {
+            return Err(PipelineError::NoInput {
+                source_name: self.source_name(),
+                root: self.definition.root.clone(),
+            });
+        }
+        let columns = self.source.schema(inputs.first()).map_err(failed)?;
+        let schema = self.row_schema(&columns)?;
+        let mut facts = Facts::read(&*self.storage, &self.home)?;
+        let divided = self.divide(&inputs, &mut facts)?;
+        if let Some(place) = place {
+            facts.write(place)?;
+        }
+        let types = types_to_json(&columns).map_err(|error| PipelineError::Stage {
+            stage: self.source_name(),
+            message: error.to_string(),
+            hint: None,
+        })?;
+        let stamps = Arc::new(match place {
+            Some(place) => Stamps::open(place)?,
+            None => Stamps::read(&*self.storage, &self.home)?,
+        });
+        let adopter = Adopter::new(
+            Arc::clone(&self.storage),
+            self.home.clone(),
+            Arc::clone(&stamps),
+            facts.set_aside.clone(),
+        )?;
+        let mut digests = SideDigests { pipeline: self, stamps: &stamps, known: HashMap::new() };
+        let mut partitions = Vec::with_capacity(divided.len());
+        for (index, division) in divided.into_iter().enumerate() {
+            let ranges = division.inputs(&inputs);
+            let own: Vec<Input> = ranges.iter().map(|range| range.input.clone()).collect();
+            let side = self.source.side_inputs(&own).map_err(failed)?;
+            let slot = self.slot_of(&ranges, &side, &mut digests, &types)?;
+            let bytes = ranges.iter().map(InputRange::bytes).sum();
+            let part = Part { inputs: ranges, side };
+            let state = self.state_of(&slot, &part, &adopter)?;
+            partitions.push(Planned { index, slot, bytes, state, division, side: part.side });
+        }
+        let to_build = partitions.iter().filter(|p| !matches!(p.state, State::Done(_))).count();
+        let bound = self.bound(&inputs, &schema, to_build)?;
+        Ok(Plan { columns, schema, inputs, partitions, stamps, bound })
+    }
+
+    fn source_name(&self) -> String {
+        self.definition.data.source.name.clone()
+    }
+
+    /// Divides the inputs; where a large one is cut is learned once and kept as a fact.
+    fn divide(
+        &self,
+        inputs: &[Input],
+        facts: &mut Facts,
+    ) -> Result<Vec<division::Planned>, PipelineError> {
+        let partition_bytes = self.definition.data.dataset.partition_bytes;
+        let mut learned = BTreeMap::new();
+        let cut = |input: &Input| -> Result<Vec<u64>, PipelineError> {
+            let stamp = Stamp::new(input.size, input.modified);
+            let learned_from = format!("{} {} {partition_bytes}", stamp.size, stamp.modified_ns);
+            let cuts = match facts.cuts(&input.path, &learned_from) {
+                Some(cuts) => cuts.to_vec(),
+                None => self.source.cuts(input, partition_bytes).map_err(|source| {
+                    PipelineError::Source { stage: self.source_name(), source }
+                })?,
+            };
+            learned.insert(input.path.clone(), Fact { learned_from, value: cuts.clone() });
+            Ok(cuts)
+        };
+        let divided =
+            division::partitions(inputs, partition_bytes, cut).collect::<Result<_, _>>()?;
+        facts.cuts = learned;
+        Ok(divided)
+    }
+
+    fn slot_of(
+        &self,
+        inputs: &[InputRange],
+        side: &[Input],
+        digests: &mut SideDigests<'_>,
+        types: &serde_json::Value,
+    ) -> Result<String, PipelineError> {
+        let b3: Vec<String> =
+            side.iter().map(|input| digests.of(input)).collect::<Result<_, _>>()?;
+        let inputs = inputs.iter().map(|range| InputName {
+            path: &range.input.path,
+            size: range.bytes(),
+            range: range.range.as_ref(),
+            b3: None,
+        });
+        let side = side.iter().zip(&b3).map(|(input, b3)| InputName {
+            path: &input.path,
+            size: input.size,
+            range: None,
+            b3: Some(b3),
+        });
+        let (inputs, side): (Vec<_>, Vec<_>) = (inputs.collect(), side.collect());
+        Ok(slot(self.home.cache_key(), &inputs, &side, types))
+    }
+
+    fn state_of(&self, slot: &str, part: &Part, adopter: &Adopter) -> Result<State, PipelineError> {
+        let hash = |part: &Part| {
+            let failed = |source| PipelineError::Source { stage: self.source_name(), source };
+            self.source.digests(part).map_err(failed)
+        };
+        if let Some((name, record)) = adopter.adopt(slot, &self.root(), part, hash)? {
+            let source_rows = record.books.get(&self.source_name()).map_or(0, |b| b.entered);
+            return Ok(State::Done(Done { name, rows: record.rows, source_rows }));
+        }
+        let is_begun = self.storage.stat(&self.home.begun(slot))?.is_some();
+        Ok(if is_begun { State::Begun } else { State::New })
+    }
+
+    fn bound(
+        &self,
+        inputs: &[Input],
+        schema: &RowSchema,
+        partitions: usize,
+    ) -> Result<MemoryBound, PipelineError> {
+        let (run, data) = (&self.definition.run, &self.definition.data.dataset);
+        let limits = BatchLimits {
+            rows: run.batch_rows,
+            bytes: run.batch_bytes,
+            row_bytes: data.max_row_bytes,
+        };
+        let listed =
+            inputs.iter().map(|input| size_of::<Input>() + input.path.len()).sum::<usize>();
+        let growth = self.transforms.iter().fold(100, |percent: u64, transform| {
+            percent.saturating_mul(transform.growth_percent()).div_ceil(100)
+        });
+        MemoryBound::of(&Demand {
+            memory: run.memory,
+            jobs: run.jobs,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            partitions,
+            batch_bytes: run.batch_bytes as u64,
+            row_bytes: data.max_row_bytes,
+            transforms: self.transforms.len(),
+            growth_percent: growth,
+            inputs_bytes: listed as u64,
+            reader_bytes: self.source.reader_bytes(limits),
+            writer_bytes: memory_bytes(schema, &self.shard_limits()),
+        })
+    }
+}
+
+/// Digests of side inputs, each found once.
+struct SideDigests<'a> {
+    pipeline: &'a Pipeline,
+    stamps: &'a Stamps,
+    known: HashMap<String, String>,
+}
+
+impl SideDigests<'_> {
+    fn of(&mut self, input: &Input) -> Result<String, PipelineError> {
+        if let Some(b3) = self.known.get(&input.path) {
+            return Ok(b3.clone());
+        }
+        let range = InputRange { input: input.clone(), range: None };
+        let root = self.pipeline.root();
+        let digest = match self.stamps.digest(&root, &range) {
+            Some(digest) => digest.blake3,
+            None => self.hash(&root, &range)?,
+        };
+        let b3 = digest.to_hex().to_string();
+        self.known.insert(input.path.clone(), b3.clone());
+        Ok(b3)
+    }
+
+    fn hash(&self, root: &str, range: &InputRange) -> Result<blake3::Hash, PipelineError> {
+        let part = Part { inputs: Vec::new(), side: vec![range.input.clone()] };
+        let stage = self.pipeline.source_name();
+        let changed = SourceError::Changed { path: range.input.path.clone() };
+        let failed = |source| PipelineError::Source { stage, source };
+        match self.pipeline.source.digests(&part) {
+            Ok(digests) => match digests.first() {
+                Some(digest) => {
+                    self.stamps.learn(root, range, digest.blake3)?;
+                    Ok(digest.blake3)
+                }
+                None => Err(failed(changed)),
+            },
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+impl Planned {
+    /// Whether an earlier run's record is taken over.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+}

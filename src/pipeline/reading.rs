@@ -1,0 +1,58 @@
+//! The lines that read a dataset with `NumPy`, printed at the end of a run.
+
+use std::fmt::Write;
+
+use crate::dataset::Dataset;
+use crate::schema::{Field, Kind, Logical};
+
+/// A few lines of Python that open the first shard's first fields.
+pub(super) fn lines(dataset: &Dataset) -> String {
+    let mut text = String::new();
+    let Some(shard) = dataset.entries().first() else { return text };
+    let fields = dataset.schema().fields();
+    let bulk = |f: &&Field| f.kind == Kind::Fixed && !f.shape.is_empty();
+    let fixed = fields.iter().find(bulk).or_else(|| fields.iter().find(|f| f.kind == Kind::Fixed));
+    let ragged = fields.iter().find(|f| f.kind == Kind::Ragged);
+    writeln!(text, "\nread it with NumPy:\n").ok();
+    writeln!(text, "    import numpy as np").ok();
+    let dir = dataset.path().join("shards").join(&shard.id);
+    writeln!(text, "    shard = {:?}", dir.display().to_string()).ok();
+    if let Some(field) = fixed {
+        let shape: String = field.shape.iter().map(|n| format!(", {n}")).collect();
+        let comma = if shape.is_empty() { "," } else { "" };
+        writeln!(
+            text,
+            "    {stem} = np.memmap(f\"{{shard}}/{stem}.bin\", \"{descr}\", \"r\", shape=({rows}{shape}{comma}))",
+            stem = field.stem,
+            descr = field.dtype.numpy(),
+            rows = shard.rows,
+        )
+        .ok();
+    }
+    if let Some(field) = ragged {
+        let axis = field.axis.as_deref().unwrap_or(&field.stem);
+        let (stem, descr) = (&field.stem, field.dtype.numpy());
+        let entry: String = field.shape.iter().map(|n| format!(", {n}")).collect();
+        let reshape = if entry.is_empty() { String::new() } else { format!(".reshape(-1{entry})") };
+        writeln!(
+            text,
+            "    offsets = np.memmap(f\"{{shard}}/{axis}.offsets.bin\", \"<i8\", \"r\")"
+        )
+        .ok();
+        writeln!(
+            text,
+            "    {stem} = np.memmap(f\"{{shard}}/{stem}.bin\", \"{descr}\", \"r\"){reshape}"
+        )
+        .ok();
+        let row = format!("{stem}[offsets[0]:offsets[1]]");
+        match field.logical {
+            Some(Logical::Utf8 | Logical::Json) => {
+                writeln!(text, "    {row}.tobytes().decode()  # row 0").ok();
+            }
+            _ => {
+                writeln!(text, "    {row}  # row 0").ok();
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,190 @@
+//! What a run did, for people and, as one JSON document, for programs.
+
+use serde::Serialize;
+
+/// Version of the documents that commands print with `--json`.
+pub const REPORT_VERSION: u32 = 1;
+
+/// What [`run`](super::run) did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Version of this document.
+    pub version: u32,
+    /// The dataset's folder.
+    pub dataset: String,
+    /// Its name.
+    pub name: String,
+    /// Its cache key.
+    pub cache_key: String,
+    /// Whether it was complete before, so that nothing was built.
+    pub up_to_date: bool,
+    /// Rows in the dataset.
+    pub rows: u64,
+    /// Shards in it.
+    pub shards: u64,
+    /// Bytes of all files of all shards.
+    pub bytes: u64,
+    /// Rows rejected.
+    pub rejected: u64,
+    /// Rows that were durable before this run and were not computed again.
+    pub resumed_rows: u64,
+    /// Partitions in the dataset.
+    pub partitions: u64,
+    /// Partitions taken over from earlier runs as they were.
+    pub reused_partitions: u64,
+    /// Wall-clock time.
+    pub seconds: f64,
+    /// Most resident memory, where the system tells.
+    pub peak_rss_bytes: Option<u64>,
+    /// Time and throughput by stage, in the order in which rows pass them.
+    pub stages: Vec<StageReport>,
+    /// Interned fields: how often their values repeat.
+    pub interned: Vec<InternReport>,
+    /// Lines that read the result with `NumPy`.
+    pub reading: String,
+    /// Whether `current` now points at the dataset.
+    pub current: bool,
+}
+
+/// One stage of a run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct StageReport {
+    /// Its name.
+    pub name: String,
+    /// Rows that left it in this run.
+    pub rows: u64,
+    /// Bytes of memory in those rows.
+    pub bytes: u64,
+    /// Time spent working, summed over threads.
+    pub busy_seconds: f64,
+    /// Time spent waiting for a neighbour, summed over threads.
+    pub blocked_seconds: f64,
+}
+
+/// One interned field of a dataset.
+#[derive(Debug, Clone, Serialize)]
+pub struct InternReport {
+    /// The field.
+    pub field: String,
+    /// Values in the dictionaries, summed over shards.
+    pub values: u64,
+    /// Rows that refer to them.
+    pub rows: u64,
+    /// Bytes of the dictionaries.
+    pub dictionary_bytes: u64,
+}
+
+impl Report {
+    /// The stage that kept the others waiting: the one that was busy the longest.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<&StageReport> {
+        self.stages
+            .iter()
+            .filter(|stage| stage.busy_seconds > 0.0)
+            .max_by(|a, b| a.busy_seconds.total_cmp(&b.busy_seconds))
+    }
+}
+
+/// What a run would do.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlanReport {
+    /// Version of this document.
+    pub version: u32,
+    /// The dataset's folder.
+    pub dataset: String,
+    /// Its name.
+    pub name: String,
+    /// Its cache key.
+    pub cache_key: String,
+    /// Whether the dataset is complete and a run would build nothing.
+    pub up_to_date: bool,
+    /// Files to read.
+    pub inputs: u64,
+    /// Their bytes.
+    pub input_bytes: u64,
+    /// Rows, where they are known without reading.
+    pub rows: Option<u64>,
+    /// Bytes that are free for the dataset, where the system tells.
+    pub free_bytes: Option<u64>,
+    /// The partitions, in dataset order.
+    pub partitions: Vec<PartitionReport>,
+    /// The memory bound and how it comes about.
+    pub memory: super::MemoryBound,
+}
+
+/// One partition of a plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct PartitionReport {
+    /// Names its working state.
+    pub slot: String,
+    /// What a run would do with it.
+    pub state: PartitionState,
+    /// Its first input.
+    pub first_input: String,
+    /// Number of inputs.
+    pub inputs: u64,
+    /// Bytes of the inputs (of the range, where a file is cut).
+    pub bytes: u64,
+    /// Rows, where they are known.
+    pub rows: Option<u64>,
+}
+
+/// How far a partition is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionState {
+    /// Recorded; its shards are used as they are.
+    Done,
+    /// Some of it is written; a run goes on from there.
+    Begun,
+    /// Nothing is written.
+    New,
+}
+
+impl PartitionState {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Begun => "begun",
+            Self::New => "new",
+        }
+    }
+}
+
+/// What a check found in order.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckReport {
+    /// Version of this document.
+    pub version: u32,
+    /// The dataset's folder, which need not be there yet.
+    pub dataset: String,
+    /// The cache key.
+    pub cache_key: String,
+    /// Files that the source matches.
+    pub inputs: u64,
+    /// Their bytes.
+    pub input_bytes: u64,
+    /// Rows of the batch that was sent through.
+    pub sample_rows: u64,
+    /// Bytes that a row of the sample takes in the dataset, on average.
+    pub row_bytes: Option<u64>,
+    /// Bytes that are free for the dataset, where the system tells.
+    pub free_bytes: Option<u64>,
+    /// The stages, in the order in which rows pass them.
+    pub stages: Vec<String>,
+    /// The fields of a row.
+    pub fields: Vec<FieldReport>,
+}
+
+/// One field, for people.
+#[derive(Debug, Clone, Serialize)]
+pub struct FieldReport {
+    /// Its name.
+    pub name: String,
+    /// "float32[256]", "utf8, interned".
+    pub form: String,
+    /// Its files.
+    pub files: Vec<String>,
+}

@@ -1,0 +1,252 @@
+//! Runs a plan: partitions side by side, then the dataset's sentinel.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::partition::{Context, Meters, build};
+use super::plan::{Plan, State};
+use super::{
+    InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, peak_rss_bytes,
+    reading,
+};
+use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
+use crate::dataset::{Dataset, DatasetError, Workplace, partition};
+use crate::graph::{Control, Failed};
+use crate::schema::Kind;
+use crate::stages::RowLimit;
+
+/// A plan in the hands of its one writer.
+struct Prepared {
+    place: Arc<Workplace>,
+    plan: Plan,
+}
+
+impl Pipeline {
+    /// Builds the dataset, or goes on with it. Asked to `stop`, it ends with
+    /// [`PipelineError::Stopped`] after the next commit of each partition at work.
+    ///
+    /// # Errors
+    /// Why there is no dataset. Whatever was committed is gone on from by the next run.
+    ///
+    /// # Cancel safety
+    /// A run that is dropped leaves what a killed one leaves.
+    pub async fn run(
+        self: &Arc<Self>,
+        observer: Arc<dyn Observer>,
+        live: Arc<Live>,
+        stop: CancellationToken,
+    ) -> Result<Report, PipelineError> {
+        let began = Instant::now();
+        let pipeline = Arc::clone(self);
+        let prepared = on_thread(move || pipeline.prepare()).await?;
+        let Prepared { place, plan } = prepared;
+        let plan = Arc::new(plan);
+        info!(
+            dataset = %self.home.dir().display(),
+            partitions = plan.partitions.len(),
+            jobs = plan.bound.jobs,
+            memory_bound_bytes = plan.bound.bound_bytes,
+            "run started"
+        );
+        let to_build = plan.partitions.iter().filter(|p| !matches!(p.state, State::Done(_)));
+        let bytes = to_build.clone().map(|p| p.bytes).sum();
+        live.begin(to_build.count() as u64, bytes);
+        let context = Arc::new(Context {
+            pipeline: Arc::clone(self),
+            place: Arc::clone(&place),
+            stamps: Arc::clone(&plan.stamps),
+            plan: Arc::clone(&plan),
+            meters: Meters::new(&self.stage_names),
+            observer,
+            live,
+        });
+        let built = self.build_all(&context, &stop).await?;
+        let pipeline = Arc::clone(self);
+        let Built { partitions, built, reused, resumed_rows } = built;
+        let was_complete = self.is_complete()?;
+        let mut report = on_thread(move || pipeline.finish(&place, &plan, &partitions)).await?;
+        info!(rows = report.rows, shards = report.shards, "dataset complete");
+        report.up_to_date = built == 0 && was_complete;
+        report.resumed_rows = resumed_rows;
+        report.reused_partitions = reused;
+        report.seconds = began.elapsed().as_secs_f64();
+        report.peak_rss_bytes = peak_rss_bytes();
+        report.stages = context.meters.report();
+        Ok(report)
+    }
+
+    fn prepare(&self) -> Result<Prepared, PipelineError> {
+        let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
+        let plan = self.plan_with(Some(&place))?;
+        for done in plan.partitions.iter().filter(|p| p.is_done()) {
+            // A run that was cut off may have left what led to the record.
+            partition::clear(&place, &done.slot)?;
+        }
+        Ok(Prepared { place: Arc::new(place), plan })
+    }
+
+    /// Builds what is not done, as many partitions at once as the bound allows.
+    async fn build_all(
+        &self,
+        context: &Arc<Context>,
+        stop: &CancellationToken,
+    ) -> Result<Built, PipelineError> {
+        let control = Control { stop: stop.clone(), ..Control::new() };
+        let mut built = Built::default();
+        let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
+        // A limit is spent partition by partition: the next one cannot begin before it is known.
+        let jobs = if limit.is_some() { 1 } else { context.plan.bound.jobs };
+        let mut tasks = JoinSet::new();
+        let mut failed: Option<Failed<_>> = None;
+        let mut next = 0;
+        loop {
+            while tasks.len() < jobs && failed.is_none() && !stop.is_cancelled() {
+                let Some(planned) = context.plan.partitions.get(next) else { break };
+                if limit.as_ref().is_some_and(RowLimit::is_reached) {
+                    break;
+                }
+                next += 1;
+                let mut partition = PlannedPartition { slot: planned.slot.clone(), record: None };
+                if let State::Done(done) = &planned.state {
+                    partition.record = Some(done.name.clone());
+                    built.partitions.push(partition);
+                    built.reused += 1;
+                    built.resumed_rows += done.rows;
+                    if let Some(limit) = &mut limit {
+                        limit.spend(done.source_rows);
+                    }
+                    continue;
+                }
+                built.partitions.push(partition);
+                let (context, control) = (Arc::clone(context), control.clone());
+                tasks.spawn(build(context, planned.index, limit, control));
+            }
+            match tasks.join_next().await {
+                None => break,
+                Some(Ok(Ok(Some(end)))) => {
+                    built.resumed_rows += end.resumed_rows;
+                    built.built += 1;
+                    if let Some(limit) = &mut limit {
+                        limit.spend(end.source_rows);
+                    }
+                    if let Some(partition) = built.partitions.get_mut(end.partition) {
+                        partition.record = Some(end.record);
+                    }
+                }
+                Some(Ok(Ok(None))) => {}
+                Some(Ok(Err(error))) => {
+                    control.cancel.cancel();
+                    failed.get_or_insert(error);
+                }
+                Some(Err(error)) => {
+                    control.cancel.cancel();
+                    return Err(PipelineError::Runtime(std::io::Error::other(error)));
+                }
+            }
+        }
+        if let Some(failed) = failed {
+            return Err(failed.into());
+        }
+        if stop.is_cancelled() {
+            return Err(PipelineError::Stopped);
+        }
+        Ok(built)
+    }
+
+    /// Writes the manifest and the sentinel, and describes the dataset.
+    fn finish(
+        &self,
+        place: &Workplace,
+        plan: &Plan,
+        partitions: &[PlannedPartition],
+    ) -> Result<Report, PipelineError> {
+        let generation = Generation {
+            definition: &self.identity.json,
+            schema: &plan.schema,
+            stages: &self.stage_names,
+            allow_empty: self.definition.allow_empty.dataset,
+        };
+        let sentinel = finalize(place, &generation, partitions)?;
+        if self.definition.becomes_current {
+            place.set_current(&sentinel)?;
+        }
+        self.describe()
+    }
+
+    /// The report of a dataset that is complete, without what only a run knows.
+    fn describe(&self) -> Result<Report, PipelineError> {
+        let dataset = Dataset::open(self.home.dir())?;
+        let interned = dataset
+            .schema()
+            .fields()
+            .iter()
+            .filter(|field| field.kind == Kind::Interned)
+            .map(|field| interned(&dataset, &field.name))
+            .collect::<Result<_, PipelineError>>()?;
+        Ok(Report {
+            version: REPORT_VERSION,
+            dataset: self.home.dir().display().to_string(),
+            name: self.home.name().to_owned(),
+            cache_key: self.home.cache_key().to_owned(),
+            up_to_date: false,
+            rows: dataset.n_rows(),
+            shards: dataset.n_shards() as u64,
+            bytes: dataset.about().bytes,
+            rejected: dataset.about().books.values().map(|b| b.rejected).sum(),
+            resumed_rows: 0,
+            partitions: dataset.about().partitions,
+            reused_partitions: 0,
+            seconds: 0.0,
+            peak_rss_bytes: None,
+            stages: Vec::new(),
+            interned,
+            reading: reading::lines(&dataset),
+            current: self.definition.becomes_current,
+        })
+    }
+}
+
+fn interned(dataset: &Dataset, field: &str) -> Result<InternReport, PipelineError> {
+    let mut report = InternReport {
+        field: field.to_owned(),
+        values: 0,
+        rows: dataset.n_rows(),
+        dictionary_bytes: 0,
+    };
+    for shard in dataset.shards() {
+        let reader = shard?.field(field).map_err(DatasetError::from)?;
+        report.values += reader.n_values() as u64;
+        report.dictionary_bytes += reader.bytes().len() as u64;
+    }
+    Ok(report)
+}
+
+/// What building all partitions came to.
+#[derive(Debug, Default)]
+struct Built {
+    /// The partitions of the dataset, in order.
+    partitions: Vec<PlannedPartition>,
+    built: u64,
+    reused: u64,
+    resumed_rows: u64,
+}
+
+/// Runs blocking work on a thread of its own.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PipelineError> + Send + 'static,
+) -> Result<T, PipelineError> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn_blocking(work);
+    match tasks.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(PipelineError::Runtime(std::io::Error::other(error))),
+        },
+        None => Err(PipelineError::Runtime(std::io::Error::other("no task"))),
+    }
+}
