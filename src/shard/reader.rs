@@ -53,6 +53,21 @@ impl From<i64> for Key<'_> {
 }
 
 impl Key<'_> {
+    /// Index of the field that holds keys of this type.
+    ///
+    /// # Errors
+    /// Rows have no key, or one of the other type.
+    pub fn field_of(&self, schema: &RowSchema) -> Result<usize> {
+        let (Some(index), Some(field)) = (schema.key_index(), schema.key()) else {
+            return Err(ReadError::NoKey("rows have no key"));
+        };
+        match (self, field.kind) {
+            (Self::Integer(_), Kind::Fixed) | (Self::Text(_), Kind::Ragged) => Ok(index),
+            (Self::Text(_), _) => Err(ReadError::NoKey("keys are integers, not text")),
+            (Self::Integer(_), _) => Err(ReadError::NoKey("keys are text, not integers")),
+        }
+    }
+
     /// Its hash, as `keys.bin` has it.
     #[must_use]
     pub fn hash(&self) -> u64 {
@@ -170,15 +185,7 @@ impl Shard {
     /// Rows have no key or one of the other type, or a file is damaged.
     pub fn find<'a>(&self, key: impl Into<Key<'a>>) -> Result<Option<u64>> {
         let key = key.into();
-        let Some(index) = self.schema.key_index() else {
-            return Err(ReadError::NoKey("rows of this shard have no key"));
-        };
-        let field = self.field_at(index)?;
-        match (key, field.field().kind) {
-            (Key::Integer(_), Kind::Fixed) | (Key::Text(_), Kind::Ragged) => {}
-            (Key::Text(_), _) => return Err(ReadError::NoKey("keys are integers, not text")),
-            (Key::Integer(_), _) => return Err(ReadError::NoKey("keys are text, not integers")),
-        }
+        key.field_of(&self.schema)?;
         let keys = self.keys()?;
         let hash = key.hash();
         let (keys, _) = keys.as_slice().as_chunks::<KEY_BYTES>();
@@ -188,15 +195,20 @@ impl Shard {
             if found != hash {
                 break;
             }
-            if self.has_key(field, row, key)? {
+            if self.has_key(row, key)? {
                 return Ok(Some(row));
             }
         }
         Ok(None)
     }
 
-    /// Whether the key of that row is `key`.
-    fn has_key(&self, field: &FieldReader, row: u64, key: Key<'_>) -> Result<bool> {
+    /// Whether the key of row `row` is `key`.
+    ///
+    /// # Errors
+    /// Rows have no key or one of the other type, there is no such row, or a file is damaged.
+    pub fn has_key<'a>(&self, row: u64, key: impl Into<Key<'a>>) -> Result<bool> {
+        let key = key.into();
+        let field = self.field_at(key.field_of(&self.schema)?)?;
         if row >= self.n_rows() {
             let what = format!("names row {row} of {}", self.n_rows());
             return Err(self.folder.damaged(layout::KEYS, what));
