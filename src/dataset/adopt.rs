@@ -115,19 +115,15 @@ impl Adopter {
         let mut hashed = hashed.into_iter();
         let mut contents = Vec::with_capacity(known.len());
         for (input, known) in all().zip(known) {
-            let digest = match known {
-                Some(digest) => digest,
-                None => {
-                    let path = &input.input.path;
-                    let digest = hashed.next().filter(|digest| digest.path == *path);
-                    let digest = digest.ok_or_else(|| DatasetError::Digests {
-                        slot: slot.to_owned(),
-                        path: path.clone(),
-                    })?;
-                    self.stamps.learn(root, input, digest.blake3)?;
-                    digest
-                }
-            };
+            if let Some(digest) = known {
+                contents.push(Contents::new(input, &digest));
+                continue;
+            }
+            let path = &input.input.path;
+            let digest = hashed.next().filter(|digest| digest.path == *path).ok_or_else(|| {
+                DatasetError::Digests { slot: slot.to_owned(), path: path.clone() }
+            })?;
+            self.stamps.learn(root, input, digest.blake3)?;
             contents.push(Contents::new(input, &digest));
         }
         Ok(contents)

@@ -1,5 +1,6 @@
 //! What can go wrong with a dataset as a whole.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use crate::books::Unbalanced;
@@ -157,7 +158,7 @@ impl DatasetError {
     }
 
     /// A file that is not what it must be.
-    pub(super) fn damaged(path: impl Into<PathBuf>, message: impl ToString) -> Self {
+    pub(super) fn damaged(path: impl Into<PathBuf>, message: impl Display) -> Self {
         Self::Damaged { path: path.into(), message: message.to_string() }
     }
 }

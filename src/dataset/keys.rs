@@ -82,13 +82,10 @@ impl KeyIndex {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the parts of an entry")]
 fn entry_of(entry: &[u8; ENTRY_BYTES]) -> (u64, u32, u32) {
-    let [a, b, c, d, e, f, g, h, s0, s1, s2, s3, r0, r1, r2, r3] = *entry;
-    (
-        u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        u32::from_le_bytes([s0, s1, s2, s3]),
-        u32::from_le_bytes([r0, r1, r2, r3]),
-    )
+    let number = u128::from_le_bytes(*entry);
+    (number as u64, (number >> 64) as u32, (number >> 96) as u32)
 }
 
 /// Merges the keys of these shards and puts the index in place under its name.
@@ -203,11 +200,11 @@ impl ShardKeys {
         if self.taken == self.chunk.len() && !self.refill(&**place.storage())? {
             return Ok(None);
         }
-        let bytes = self.chunk.get(self.taken..).and_then(<[u8]>::first_chunk);
-        let Some(&[a, b, c, d, e, f, g, h, r0, r1, r2, r3]) = bytes else { return Ok(None) };
+        let bytes = self.chunk.get(self.taken..).unwrap_or_default();
+        let hash = bytes.first_chunk().map(|hash| u64::from_le_bytes(*hash));
+        let row = bytes.get(8..).and_then(<[u8]>::first_chunk).map(|row| u32::from_le_bytes(*row));
+        let Some(entry) = hash.zip(row) else { return Ok(None) };
         self.taken += SHARD_ENTRY_BYTES;
-        let hash = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        let entry = (hash, u32::from_le_bytes([r0, r1, r2, r3]));
         if self.last.is_some_and(|last| last >= entry) {
             return Err(DatasetError::damaged(&self.path, "its keys are not sorted"));
         }

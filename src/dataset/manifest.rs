@@ -77,6 +77,16 @@ pub enum LineType {
     Shard,
 }
 
+impl LineType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dataset => "dataset",
+            Self::Partition => "partition",
+            Self::Shard => "shard",
+        }
+    }
+}
+
 /// The key index, as the manifest names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,16 +160,17 @@ impl Manifest {
             let path = path.to_path_buf();
             return Err(DatasetError::Version { path, found: head.layout, known: LAYOUT });
         }
-        let dataset: DatasetLine = lines.next()?;
+        let dataset: DatasetLine = lines.next(LineType::Dataset)?;
         lines.expect(LineType::Dataset, dataset.r#type)?;
         let (mut partitions, mut shards) = (Vec::new(), Vec::new());
         let mut sums = (0_u64, 0_u64);
         while !lines.rest.is_empty() {
-            let partition: PartitionLine = lines.next()?;
+            let partition: PartitionLine = lines.next(LineType::Partition)?;
             lines.expect(LineType::Partition, partition.r#type)?;
             let mut rows = 0_u64;
             for _ in 0..partition.shards {
-                let ShardLine { bytes, id, rows: its_rows, r#type } = lines.next()?;
+                let ShardLine { bytes, id, rows: its_rows, r#type } =
+                    lines.next(LineType::Shard)?;
                 lines.expect(LineType::Shard, r#type)?;
                 let shard = ShardEntry { bytes, id: id.into_owned(), rows: its_rows };
                 if !is_hex(&shard.id, 32) {
@@ -248,10 +259,11 @@ impl<'a> Lines<'a> {
         serde_json::from_slice(line).map_err(|e| self.damaged(&e.to_string()))
     }
 
-    fn next<T: Deserialize<'a>>(&mut self) -> Result<T> {
-        let (line, rest) = self.first()?;
+    fn next<T: Deserialize<'a>>(&mut self, due: LineType) -> Result<T> {
         self.n += 1;
-        let line = serde_json::from_slice(line).map_err(|e| self.damaged(&e.to_string()))?;
+        let (line, rest) = self.first()?;
+        let line = serde_json::from_slice(line)
+            .map_err(|e| self.damaged(&format!("no line of type {}: {e}", due.name())))?;
         self.rest = rest;
         Ok(line)
     }
@@ -260,7 +272,8 @@ impl<'a> Lines<'a> {
         if found == due {
             return Ok(());
         }
-        Err(self.damaged(&format!("a line of type {due:?} is due, not {found:?}").to_lowercase()))
+        let (due, found) = (due.name(), found.name());
+        Err(self.damaged(&format!("no line of type {due}, but {found}")))
     }
 
     fn damaged(&self, message: &str) -> DatasetError {

@@ -186,15 +186,12 @@ impl Dataset {
     /// Rows have no key, or one of the other type; a file is damaged.
     pub fn find<'a>(&self, key: impl Into<Key<'a>>) -> Result<Option<u64>> {
         let key = key.into();
+        key.field_of(&self.schema)?;
         for (number, row) in self.key_index()?.rows(key.hash()) {
             let number = usize::try_from(number).unwrap_or(usize::MAX);
-            let shard = self.shard(number)?;
-            // The shard's own index settles equal hashes by the keys themselves.
-            if let Some(found) = shard.find(key)? {
-                if found != u64::from(row) {
-                    continue;
-                }
-                return Ok(Some(self.rows_of(number).start + found));
+            // Equal hashes are settled by the keys themselves.
+            if self.shard(number)?.has_key(row.into(), key)? {
+                return Ok(Some(self.rows_of(number).start + u64::from(row)));
             }
         }
         Ok(None)
@@ -295,7 +292,8 @@ impl Dataset {
             return Ok(open);
         }
         let Some(keys) = &self.head.keys else {
-            return Err(ReadError::NoKey("rows of this dataset have no key").into());
+            let message = "rows have a key, but the manifest names no index";
+            return Err(DatasetError::damaged(self.dir.join(self.sentinel.manifest()), message));
         };
         let opened = KeyIndex::open(&*self.storage, &self.dir.join(&keys.file), self.n_rows())?;
         Ok(self.keys.get_or_init(|| opened))

@@ -302,11 +302,8 @@ pub(super) mod hex_digest {
         let digits = std::borrow::Cow::<str>::deserialize(from)?;
         let hash = blake3::Hash::from_hex(digits.as_bytes()).map_err(D::Error::custom)?;
         // Upper-case digits would be another text for the same digest.
-        if hash.to_hex().as_str() != digits {
-            Err(D::Error::custom("not lower-case hex"))
-        } else {
-            Ok(hash)
-        }
+        let is_lower_case = hash.to_hex().as_str() == digits;
+        if is_lower_case { Ok(hash) } else { Err(D::Error::custom("not lower-case hex")) }
     }
 }
 
@@ -362,6 +359,9 @@ mod tests {
     fn record(home: &Home) -> Record {
         Record::new(home, SLOT, &part(), &digests(), shards(6), &books()).unwrap()
     }
+
+    /// Damage done to a record.
+    type Change = fn(&mut Record);
 
     fn read(place: &Workplace, name: &RecordName) -> Result<Record> {
         Record::read(&**place.storage(), place.home().dir(), KEY, name)
@@ -445,7 +445,7 @@ mod tests {
         let name = record.write(&place).unwrap();
         assert_eq!(record.write(&place).unwrap(), name, "writing it again changes nothing");
         let names = RecordNames::list(&memory, place.home()).unwrap();
-        assert_eq!(names.of_slot(SLOT), [name.clone()]);
+        assert_eq!(names.of_slot(SLOT), std::slice::from_ref(&name));
         assert_eq!(names.of_slot(&"0".repeat(32)), []);
         let read = read(&place, &name).unwrap();
         assert_eq!(read, record);
@@ -496,12 +496,11 @@ mod tests {
         let memory = Memory::new(Overlap::Now);
         let place = place(&memory);
         let good = record(place.home());
-        type Change = fn(&mut Record);
         let table: [(&str, Change, &str); 5] = [
             ("rows", |r| r.rows = 7, "7 rows are not the sum of its shards"),
             ("key", |r| r.cache_key = "fedcba9876543210".to_owned(), "it is of slot"),
             ("shard", |r| r.shards[0].id = "../../etc".to_owned(), "is not the id of a shard"),
-            ("overflow", |r| r.shards = vec![shards(u64::MAX), shards(2)].concat(), "not the sum"),
+            ("overflow", |r| r.shards = [shards(u64::MAX), shards(2)].concat(), "not the sum"),
             ("layout", |r| r.layout = 2, "has version 2, this program knows 1"),
         ];
         for (name, change, message) in table {

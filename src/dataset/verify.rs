@@ -130,7 +130,7 @@ impl Search<'_> {
         if said != total && !manifest.partitions.is_empty() {
             self.wrong(self.path, "the books are not the sum of those of the partitions");
         }
-        self.books(&self.path.to_path_buf(), "the dataset", &dataset.books, dataset.rows);
+        self.books(self.path, "the dataset", &dataset.books, dataset.rows);
     }
 
     fn books(&mut self, path: &Path, of: &str, books: &BooksByStage, rows: u64) {

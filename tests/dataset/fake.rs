@@ -33,8 +33,8 @@ pub(crate) struct Fake {
     pub(crate) order: Vec<usize>,
     /// Source rows in a batch.
     pub(crate) batch_rows: usize,
-    /// Whether `id` is the key, which then is the character alone.
-    pub(crate) has_key: bool,
+    /// The key, `id` or `x`. With one, `id` is the character alone.
+    pub(crate) key: Option<&'static str>,
     /// Where the inputs are said to be.
     pub(crate) root: String,
     /// Inputs that were hashed to compare them with a record.
@@ -52,7 +52,7 @@ impl Fake {
             files: files.collect(),
             order: (0..100).collect(),
             batch_rows: 3,
-            has_key: false,
+            key: None,
             root: "/data".to_owned(),
             hashed: Vec::new(),
             n_built: 0,
@@ -61,7 +61,7 @@ impl Fake {
     }
 
     pub(crate) fn definition(&self) -> Value {
-        json!({"layout": 1, "key": self.has_key.then_some("id"), "scale": 0.1})
+        json!({"layout": 1, "key": self.key, "scale": 0.1})
     }
 
     pub(crate) fn home(&self) -> Home {
@@ -77,8 +77,8 @@ impl Fake {
     }
 
     pub(crate) fn schema(&self) -> RowSchema {
-        let key = self.has_key.then_some("id");
-        RowSchema::infer(&self.rows("", "", 0..0).schema(), &BTreeMap::new(), key).unwrap()
+        let rows = self.rows("", "", 0..0);
+        RowSchema::infer(&rows.schema(), &BTreeMap::new(), self.key).unwrap()
     }
 
     pub(crate) fn inputs(&self) -> Vec<Input> {
@@ -261,7 +261,7 @@ impl Fake {
         let kept = rows.clone().zip(text[rows].chars()).filter(|(_, c)| !".!".contains(*c));
         let (ids, values): (Vec<_>, Vec<_>) = kept
             .map(|(n, c)| {
-                (if self.has_key { c.to_string() } else { format!("{path}:{n}") }, c as i64)
+                (if self.key.is_some() { c.to_string() } else { format!("{path}:{n}") }, c as i64)
             })
             .unzip();
         let ids: ArrayRef = Arc::new(StringArray::from(ids));

@@ -3,7 +3,9 @@
 #![expect(clippy::cast_possible_truncation, reason = "tests count small things")]
 
 mod fake;
+mod keys;
 mod power;
+mod refusals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
