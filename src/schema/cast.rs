@@ -154,7 +154,7 @@ fn convert_bfloat16(wide: &PrimitiveArray<Float64Type>) -> Result<Buffer, BadSca
     for (index, &value) in wide.values().iter().enumerate() {
         let narrow = if value.is_nan() { bf16::NAN } else { bf16::from_f64(value) };
         if narrow.is_infinite() && value.is_finite() {
-            return Err(BadScalar { index, message: format!("{value} does not fit bfloat16") });
+            return Err(BadScalar { index, message: format!("{value:?} does not fit bfloat16") });
         }
         bits.push(narrow.to_bits());
     }
@@ -174,7 +174,7 @@ trait Scalar {
     fn narrow(value: Wide) -> Option<Self::Raw>;
 }
 
-trait Widen: Copy + std::fmt::Display {
+trait Widen: Copy + std::fmt::Debug {
     fn wide(self) -> Wide;
 }
 
@@ -274,7 +274,7 @@ fn convert<S: Widen, T: Scalar>(from: &[S], to: Dtype) -> Result<Buffer, BadScal
     let mut converted = Vec::with_capacity(from.len());
     for (index, &value) in from.iter().enumerate() {
         let Some(value) = T::narrow(value.wide()) else {
-            let message = format!("{value} does not fit {}", to.name());
+            let message = format!("{value:?} does not fit {}", to.name());
             return Err(BadScalar { index, message });
         };
         converted.push(value);

@@ -132,13 +132,7 @@ impl RowSchema {
             let (array, above) = resolve(batch, &column.path)
                 .ok_or_else(|| SchemaError::batch(&field.name, "it is not where its type says"))?;
             let column = extract(&array, above.as_ref(), field, &recipe);
-            columns.push(column.map_err(|bad| SchemaError::Value {
-                row: bad.row,
-                field: field.name.clone(),
-                code: bad.code,
-                message: bad.message,
-                hint: bad.hint.map(str::to_owned),
-            })?);
+            columns.push(column.map_err(|bad| bad.of_field(&field.name))?);
         }
         for axis in self.axes() {
             unify(&axis, self.fields(), &mut columns)?;

@@ -15,7 +15,7 @@ use super::cast::{expand, is_as_stored, scalars};
 use super::lists::{Lists, Span, from_zero, unpack};
 use super::offer::Leaf;
 use super::recipe::{Check, Recipe};
-use super::{Column, ColumnData, Field, Kind, encode};
+use super::{Column, ColumnData, Field, Kind, SchemaError, encode};
 
 /// A row that has no place in its field.
 #[derive(Debug)]
@@ -39,8 +39,25 @@ impl Bad {
     /// Arrow refused to unpack an array: it is not what its type says.
     pub(super) fn unreadable() -> Self {
         let message = "the Arrow array is not what its type says".into();
-        Self { row: 0, code: "unreadable", message, hint: None }
+        Self { row: 0, code: Self::UNREADABLE, message, hint: None }
     }
+
+    /// The error of `field`.
+    pub(super) fn of_field(self, field: &str) -> SchemaError {
+        if self.code == Self::UNREADABLE {
+            return SchemaError::batch(field, self.message);
+        }
+        SchemaError::Value {
+            row: self.row,
+            field: field.into(),
+            code: self.code,
+            message: self.message,
+            hint: self.hint.map(str::to_owned),
+        }
+    }
+
+    /// Not a row's fault.
+    const UNREADABLE: &str = "unreadable";
 }
 
 const SHAPE_HINT: &str = "correct the shape in [dataset.fields], or reject such rows before";
@@ -404,7 +421,10 @@ fn checked(offsets: &[i64], bytes: &Buffer, check: Check) -> Result<(), Bad> {
             && let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(text)
         {
             let hint = "store the field as `dtype = \"utf8\"`, or reject such rows before";
-            return Err(Bad::new(row, "not-json", format!("it is not JSON: {e}"), hint));
+            // No text of the parser's, which may change with it: messages are kept with rejects.
+            let message =
+                format!("it is not JSON from line {}, column {} on", e.line(), e.column());
+            return Err(Bad::new(row, "not-json", message, hint));
         }
     }
     Ok(())
