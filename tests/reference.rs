@@ -1,14 +1,20 @@
 //! The reader in Python, written from `docs/format.md` alone, against what is written.
 
+#[path = "dataset/fake.rs"]
+mod fake;
 mod model;
 mod shards;
+
+use fake::Fake;
 
 use model::{every_kind_rows, every_kind_schema};
 use rowmill::batch::{Event, Outcome};
 use rowmill::schema::{FieldSpec, RowSchema, Stored};
+use rowmill::storage::{Local, Storage};
 use shards::{Cases, Rows};
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{Int64Array, RecordBatch, StringArray, UInt8Array};
@@ -40,7 +46,19 @@ fn the_reader_in_python_reads_what_was_written() {
 
     assert_eq!(cases.add("large", &large()).len(), 1);
     assert_eq!(cases.add("integer-key", &integer_key()).len(), 2);
+    dataset(&cases.path("letters"));
     cases.check_with_python();
+}
+
+/// Three partitions, with rows dropped and rejected.
+fn dataset(folder: &Path) {
+    let files =
+        [("a2.txt", "abc.d"), ("b.txt", "efg!hij.k"), ("größe.txt", "lmnopqrstuvwxyzABCDEFGHI")];
+    let mut fake = Fake { has_key: true, ..Fake::new(&files) };
+    let out = folder.parent().unwrap();
+    fake.build_in(&(Arc::new(Local) as _), &fake.home_in(out)).unwrap();
+    let letters: String = files.iter().map(|(_, text)| text.replace(['.', '!'], "")).collect();
+    Local.write_atomic(&folder.join("letters.txt"), letters.as_bytes()).unwrap();
 }
 
 /// Files of several blocks, and more rows than a row group of the index has.

@@ -32,7 +32,8 @@ impl<'a> Walk<'a> {
             )));
         }
         let ends = |event: &Event| event.before_row > n_rows;
-        if !batch.events.is_sorted_by_key(|e| e.before_row) || batch.events.last().is_some_and(ends) {
+        if !batch.events.is_sorted_by_key(|e| e.before_row) || batch.events.last().is_some_and(ends)
+        {
             return Err(ShardError::Batch("its events are not in stream order".to_owned()));
         }
         let pieces = batch.provenance.pieces().collect();

@@ -15,7 +15,7 @@
 pub(crate) mod arbitrary;
 mod every_kind;
 mod numbers;
-mod strings;
 pub(crate) mod partition;
+mod strings;
 
 pub(crate) use every_kind::{every_kind_batch, every_kind_rows, every_kind_schema};

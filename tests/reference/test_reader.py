@@ -1,13 +1,16 @@
 """The reader against shards that Rowmill wrote.
 
 ROWMILL_REFERENCE_SHARDS names a folder with a folder per case: `shards/<id>/`, `shards.json` (ids in
-order) and `expected.arrow`, an Arrow IPC stream of the rows.
+order) and `expected.arrow`, an Arrow IPC stream of the rows; or a dataset with its `current`, whose
+field `x` counts the characters of `letters.txt`.
 """
 
 import contextlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -25,9 +28,16 @@ FOLDER = os.environ.get("ROWMILL_REFERENCE_SHARDS")
 def cases():
     for name in sorted(os.listdir(FOLDER)):
         folder = os.path.join(FOLDER, name)
+        if not os.path.exists(os.path.join(folder, "shards.json")):
+            continue
         with open(os.path.join(folder, "shards.json"), "rb") as file:
             ids = json.load(file)
         yield name, folder, [os.path.join(folder, "shards", id_) for id_ in ids]
+
+
+def datasets():
+    folders = [os.path.join(FOLDER, name) for name in sorted(os.listdir(FOLDER))]
+    return [folder for folder in folders if os.path.lexists(os.path.join(folder, "current"))]
 
 
 def expected_rows(folder):
@@ -106,6 +116,59 @@ class Reading(unittest.TestCase):
         for name, _, paths in cases():
             for path in paths:
                 self.assertEqual(rowmill_verify.verify(path), [], f"{name}: {path}")
+
+
+class Datasets(unittest.TestCase):
+    def test_rows_are_read_in_order_and_found_by_key(self):
+        for folder in datasets():
+            with open(os.path.join(folder, "letters.txt"), encoding="utf-8") as file:
+                letters = file.read()
+            key_folder = os.path.join(folder, os.readlink(os.path.join(folder, "current")))
+            for path in (folder, key_folder):
+                data = reader.open(path)
+                self.assertGreater(len(data.shard_ids), 1)
+                self.assertEqual("".join(chr(row["x"]) for row in data.rows()), letters)
+                for row in range(len(data)):
+                    self.assertEqual(data.find(data.row(row)["id"]), row)
+                self.assertIsNone(data.find("no such key"))
+
+    def test_datasets_verify(self):
+        for folder in datasets():
+            self.assertEqual(rowmill_verify.verify(folder), [])
+            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dump.py")
+            run = [sys.executable, "-B", script, "--verify", folder]
+            data = reader.open(folder)
+            want = f"ok: {len(data)} rows in {len(data.shard_ids)} shards\n"
+            self.assertEqual(subprocess.run(run, capture_output=True, text=True, check=True).stdout, want)
+
+    def test_files_of_a_dataset_that_were_changed_are_found(self):
+        for folder in datasets():
+            with tempfile.TemporaryDirectory() as copy:
+                key = os.readlink(os.path.join(folder, "current"))
+                path = os.path.join(copy, key)
+                shutil.copytree(os.path.join(folder, key), path, ignore=shutil.ignore_patterns("work"))
+                self.assertEqual(rowmill_verify.verify(path), [])
+                names = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
+                names += [os.path.join("partitions", name) for name in os.listdir(os.path.join(path, "partitions"))]
+                for name in names:
+                    size = os.path.getsize(os.path.join(path, name))
+                    for at in (0, size // 2, size - 1):
+                        with flipped(os.path.join(path, name), at):
+                            self.assertTrue(rowmill_verify.verify(path), f"{name}: byte {at}")
+
+
+@contextlib.contextmanager
+def flipped(path, at):
+    """One byte of a file changed, for a while."""
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+    yield
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(bytes([byte]))
 
 
 class Refusing(unittest.TestCase):

@@ -9,7 +9,7 @@
 )]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl Cases {
 
     /// Writes rows to the disk, and beside them what Python is to find.
     pub(crate) fn add(&self, name: &str, rows: &Rows) -> Vec<SealedShard> {
-        let case = self.folder.path().join(name);
+        let case = self.path(name);
         let shards = rows.write(Arc::new(Local), &case);
         let ids: Vec<_> = shards.iter().map(SealedShard::id).collect();
         fs::write(case.join("shards.json"), serde_json::to_vec(&ids).unwrap()).unwrap();
@@ -104,6 +104,11 @@ impl Cases {
         }
         writer.finish().unwrap();
         shards
+    }
+
+    /// A folder of its own for one case.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Lets the reader in Python read and verify all of them. Where Python or one of its packages is
