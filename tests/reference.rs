@@ -54,7 +54,7 @@ fn the_reader_in_python_reads_what_was_written() {
 fn dataset(folder: &Path) {
     let files =
         [("a2.txt", "abc.d"), ("b.txt", "efg!hij.k"), ("größe.txt", "lmnopqrstuvwxyzABCDEFGHI")];
-    let mut fake = Fake { has_key: true, ..Fake::new(&files) };
+    let mut fake = Fake { key: Some("id"), ..Fake::new(&files) };
     let out = folder.parent().unwrap();
     fake.build_in(&(Arc::new(Local) as _), &fake.home_in(out)).unwrap();
     let letters: String = files.iter().map(|(_, text)| text.replace(['.', '!'], "")).collect();
