@@ -110,6 +110,7 @@ impl DefinitionArgs {
 
 impl Cli {
     /// Does what was asked, and tells how it ended. Errors were printed.
+    #[must_use]
     pub fn execute(self, console: &Console) -> ExitCode {
         let done = match self.command {
             Command::Run(args) => run::execute(&args, console),

@@ -18,7 +18,7 @@ pub struct Console {
 pub enum CliError {
     /// Building or reading failed.
     #[error(transparent)]
-    Pipeline(#[from] PipelineError),
+    Pipeline(Box<PipelineError>),
     /// Damage was found; what, was printed.
     #[error("{damages} found in `{path}`")]
     Damaged {
@@ -38,6 +38,12 @@ pub enum CliError {
     /// The result could not be printed.
     #[error("cannot print the result")]
     Print(#[source] std::io::Error),
+}
+
+impl From<PipelineError> for CliError {
+    fn from(error: PipelineError) -> Self {
+        Self::Pipeline(Box::new(error))
+    }
 }
 
 impl CliError {
@@ -83,10 +89,8 @@ impl Console {
     /// Stdout cannot be written, for another reason than that its reader has gone.
     pub fn print(&self, text: &str) -> Result<(), CliError> {
         let mut out = std::io::stdout().lock();
-        let done = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
-            true => Ok(()),
-            false => out.write_all(b"\n"),
-        });
+        let end: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
+        let done = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end));
         match done.and_then(|()| out.flush()) {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(CliError::Print(e)),
             _ => Ok(()),

@@ -52,7 +52,7 @@ impl Pipeline {
 
     fn first_batch(&self, plan: &Plan, part: &Arc<Part>) -> Result<Vec<Batch>, PipelineError> {
         let failed = |stage: &str, source: StageError| {
-            PipelineError::Run(Failed::Cause { stage: stage.to_owned(), source })
+            PipelineError::from(Failed::Cause { stage: stage.to_owned(), source })
         };
         let name = self.stage_names.first().map(String::as_str).unwrap_or_default();
         let limits = BatchLimits {
@@ -131,6 +131,13 @@ impl Sample {
     }
 }
 
+/// `first`, then the dimensions, with commas.
+pub(super) fn listed<const N: usize>(first: [String; N], shape: &[usize]) -> String {
+    let dims: Vec<String> =
+        first.into_iter().chain(shape.iter().map(ToString::to_string)).collect();
+    dims.join(", ")
+}
+
 /// A field as people write it: `float32[256]`, `utf8, interned`.
 pub(super) fn form(field: &Field) -> String {
     let base = match &field.logical {
@@ -141,13 +148,11 @@ pub(super) fn form(field: &Field) -> String {
         _ if field.is_bytes() => base,
         Kind::Free => format!("{base}[{}]", vec!["?"; field.shape.len()].join(", ")),
         Kind::Ragged => {
-            let entry: String = field.shape.iter().map(|n| format!(", {n}")).collect();
-            format!("{base}[n{entry}]")
+            format!("{base}[{}]", listed(["n".to_owned()], &field.shape))
         }
         Kind::Fixed | Kind::Interned if field.shape.is_empty() => base,
         Kind::Fixed | Kind::Interned => {
-            let shape: Vec<String> = field.shape.iter().map(ToString::to_string).collect();
-            format!("{base}[{}]", shape.join(", "))
+            format!("{base}[{}]", listed([], &field.shape))
         }
     };
     if let Some(categories) = &field.categories {

@@ -80,17 +80,17 @@ pub struct RowContents {
 
 /// A dataset, or a shard on its own.
 enum Opened {
-    Dataset(Dataset),
-    Shard(Shard),
+    Dataset(Box<Dataset>),
+    Shard(Box<Shard>),
 }
 
 fn open(path: &Path) -> Result<Opened, PipelineError> {
     let storage: Arc<dyn Storage> = Arc::new(Local);
     if storage.stat(&path.join(layout::SUMS))?.is_some() {
         let shard = Shard::open(storage, path).map_err(DatasetError::from)?;
-        return Ok(Opened::Shard(shard));
+        return Ok(Opened::Shard(Box::new(shard)));
     }
-    Ok(Opened::Dataset(Dataset::open_in(storage, path)?))
+    Ok(Opened::Dataset(Box::new(Dataset::open_in(storage, path)?)))
 }
 
 /// Describes the dataset or shard at `path`.
@@ -153,7 +153,7 @@ pub fn row(path: &Path, number: u64) -> Result<RowContents, PipelineError> {
     let opened = open(path)?;
     let (shard, row_in_shard) = match &opened {
         Opened::Dataset(dataset) => dataset.row(number)?,
-        Opened::Shard(shard) if number < shard.n_rows() => (shard, number),
+        Opened::Shard(shard) if number < shard.n_rows() => (&**shard, number),
         Opened::Shard(shard) => {
             return Err(DatasetError::NoRow { row: number, n_rows: shard.n_rows() }.into());
         }

@@ -74,7 +74,7 @@ pub enum PipelineError {
     },
     /// A stage failed while rows went through it.
     #[error(transparent)]
-    Run(#[from] Failed<StageError>),
+    Run(Box<Failed<StageError>>),
     /// The inputs cannot be divided.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -117,9 +117,15 @@ impl StageError {
         match self {
             Self::Source(error) => error.hint().map(Into::into),
             Self::Link(error) => error.hint().map(Into::into),
-            Self::Shard(error) => error.hint().map(Into::into),
-            Self::Dataset(error) => error.hint().map(Into::into),
+            Self::Shard(error) => error.hint(),
+            Self::Dataset(error) => error.hint(),
         }
+    }
+}
+
+impl From<Failed<StageError>> for PipelineError {
+    fn from(failed: Failed<StageError>) -> Self {
+        Self::Run(Box::new(failed))
     }
 }
 
@@ -143,10 +149,12 @@ impl PipelineError {
                 Some("free some space, or choose another folder with --out".to_owned())
             }
             Self::Source { source, .. } => source.hint().map(Into::into),
-            Self::Run(Failed::Cause { source, .. }) => source.hint(),
-            Self::Run(failed) => failed.hint().map(Into::into),
+            Self::Run(failed) => match &**failed {
+                Failed::Cause { source, .. } => source.hint(),
+                failed => failed.hint().map(Into::into),
+            },
             Self::Plan(error) => error.hint().map(Into::into),
-            Self::Dataset(error) => error.hint().map(Into::into),
+            Self::Dataset(error) => error.hint(),
             Self::Storage(error) => error.hint().map(Into::into),
             Self::Stopped => Some("run the same command again; it goes on from there".to_owned()),
             Self::Config(_) | Self::Runtime(_) | Self::Show(_) => None,

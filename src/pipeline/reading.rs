@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::check::listed;
 use crate::dataset::Dataset;
 use crate::schema::{Field, Kind, Logical};
 
@@ -18,22 +19,23 @@ pub(super) fn lines(dataset: &Dataset) -> String {
     let dir = dataset.path().join("shards").join(&shard.id);
     writeln!(text, "    shard = {:?}", dir.display().to_string()).ok();
     if let Some(field) = fixed {
-        let shape: String = field.shape.iter().map(|n| format!(", {n}")).collect();
-        let comma = if shape.is_empty() { "," } else { "" };
+        let shape = listed([shard.rows.to_string()], &field.shape);
+        let comma = if field.shape.is_empty() { "," } else { "" };
         writeln!(
             text,
-            "    {stem} = np.memmap(f\"{{shard}}/{stem}.bin\", \"{descr}\", \"r\", shape=({rows}{shape}{comma}))",
+            "    {stem} = np.memmap(f\"{{shard}}/{stem}.bin\", \"{descr}\", \"r\", shape=({shape}{comma}))",
             stem = field.stem,
             descr = field.dtype.numpy(),
-            rows = shard.rows,
         )
         .ok();
     }
     if let Some(field) = ragged {
         let axis = field.axis.as_deref().unwrap_or(&field.stem);
         let (stem, descr) = (&field.stem, field.dtype.numpy());
-        let entry: String = field.shape.iter().map(|n| format!(", {n}")).collect();
-        let reshape = if entry.is_empty() { String::new() } else { format!(".reshape(-1{entry})") };
+        let reshape = match field.shape.as_slice() {
+            [] => String::new(),
+            shape => format!(".reshape({})", listed(["-1".to_owned()], shape)),
+        };
         writeln!(
             text,
             "    offsets = np.memmap(f\"{{shard}}/{axis}.offsets.bin\", \"<i8\", \"r\")"

@@ -66,11 +66,11 @@ impl Pipeline {
         });
         let built = self.build_all(&context, &stop).await?;
         let pipeline = Arc::clone(self);
-        let Built { partitions, built, reused, resumed_rows } = built;
+        let Built { partitions, newly, reused, resumed_rows } = built;
         let was_complete = self.is_complete()?;
         let mut report = on_thread(move || pipeline.finish(&place, &plan, &partitions)).await?;
         info!(rows = report.rows, shards = report.shards, "dataset complete");
-        report.up_to_date = built == 0 && was_complete;
+        report.up_to_date = newly == 0 && was_complete;
         report.resumed_rows = resumed_rows;
         report.reused_partitions = reused;
         report.seconds = began.elapsed().as_secs_f64();
@@ -129,7 +129,7 @@ impl Pipeline {
                 None => break,
                 Some(Ok(Ok(Some(end)))) => {
                     built.resumed_rows += end.resumed_rows;
-                    built.built += 1;
+                    built.newly += 1;
                     if let Some(limit) = &mut limit {
                         limit.spend(end.source_rows);
                     }
@@ -230,7 +230,7 @@ fn interned(dataset: &Dataset, field: &str) -> Result<InternReport, PipelineErro
 struct Built {
     /// The partitions of the dataset, in order.
     partitions: Vec<PlannedPartition>,
-    built: u64,
+    newly: u64,
     reused: u64,
     resumed_rows: u64,
 }
