@@ -92,6 +92,7 @@ fn key(value: &[u8]) -> Key {
 
 #[cfg(test)]
 mod tests {
+    use super::Code::{Known, New};
     use super::*;
 
     #[test]
@@ -101,7 +102,6 @@ mod tests {
         for value in ["b", "a", "a", "b", "", "c", ""] {
             seen.push(interner.code(value.as_bytes()).unwrap());
         }
-        use Code::{Known, New};
         assert_eq!(seen, [New(0), New(1), Known(1), Known(0), New(2), New(3), Known(2)]);
         assert_eq!(interner.n_values(), 4);
     }

@@ -41,12 +41,14 @@ mod ledger;
 mod manifest;
 mod memory;
 mod open;
+mod options;
 mod partition_log;
 mod read_error;
 #[cfg(test)]
 mod read_tests;
 mod reader;
 mod recovery;
+mod reopen;
 mod seal;
 mod stream;
 mod structure;
@@ -62,11 +64,12 @@ pub use error::{Damage, ShardError};
 pub use field_reader::FieldReader;
 pub use finding::{Block, Finding, FindingKind};
 pub use memory::memory_bytes;
+pub use options::{
+    CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, WriterOptions,
+};
 pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use seal::SealedShard;
 pub use trash::{discard, empty_trash};
 pub use verify::verify_shard;
-pub use writer::{
-    CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, Writer, WriterOptions,
-};
+pub use writer::Writer;

@@ -1,6 +1,7 @@
 //! Writes the rows of one partition: its shards, in order.
 //!
-//! Leaves out: how a shard's files look (`fields`), are committed (`open`) and sealed (`seal`).
+//! Leaves out: how a shard's files look (`fields`), are committed (`open`) and sealed (`seal`), and
+//! what is done with what an earlier run left (`reopen`).
 //!
 //! Invariants:
 //! 1. Every row goes to exactly one shard; a shard ends at the first row at which a limit is
@@ -9,158 +10,46 @@
 //! 2. Where a batch or a commit ends never shows in a sealed file.
 //! 3. After an error nothing more is written: the next writer finds out what is durable.
 
-use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::committer::Committer;
 use super::error::ShardError;
 use super::fields;
 use super::ledger::Ledger;
-use super::manifest::{Cut, Header, LogEntry, Manifest, Next};
+use super::manifest::{Cut, Header, LogEntry, Next};
 use super::open::OpenShard;
+use super::options::{Finished, Progress, Resume, WriterOptions};
 use super::partition_log::PartitionLog;
-use super::recovery::{Observed, Recovery, decide};
 use super::seal::{self, SealedShard};
 use super::walk::Walk;
 use super::{layout, trash};
 use crate::batch::{Batch, Event, Outcome, Position, Restart};
-use crate::books::Books;
-use crate::schema::{LAYOUT, RowSchema};
-use crate::storage::{EntryKind, Storage, parent};
-
-/// What a writer has to know of its partition.
-#[derive(Debug, Clone)]
-pub struct WriterOptions {
-    /// Folder of the dataset, `<out>/<name>/<cache key>`. Its writer's lock is held by the caller.
-    pub dataset: PathBuf,
-    /// The dataset's cache key.
-    pub cache_key: String,
-    /// The partition's slot, which names its working state.
-    pub slot: String,
-    /// The fields of a row.
-    pub schema: RowSchema,
-    /// Names of the stages in the order in which rows pass them, for books and rejects.
-    pub stages: Vec<String>,
-    /// What the rows come from, in partition order.
-    pub inputs: Vec<ShardInput>,
-    /// How large shards and rows may be.
-    pub limits: ShardLimits,
-    /// How often rows are made durable.
-    pub commits: CommitPolicy,
-}
-
-/// An input, as `fingerprint.json` names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardInput {
-    /// Path relative to the source's root, with `/`.
-    pub path: String,
-    /// Number of bytes read.
-    pub size: u64,
-    /// The bytes read, where the file is cut.
-    pub range: Option<Range<u64>>,
-}
-
-/// How large shards and rows may be. A shard ends at the first row at which one is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardLimits {
-    /// Bytes that rows add to field files and dictionaries.
-    pub bytes: u64,
-    /// Rows.
-    pub rows: u64,
-    /// Distinct values of an interned field.
-    pub intern_values: u64,
-    /// Most bytes of a row's values: a larger row is an error.
-    pub row_bytes: u64,
-}
-
-impl Default for ShardLimits {
-    /// 256 MiB or a million rows; rows of up to 64 MiB.
-    fn default() -> Self {
-        Self { bytes: 256 << 20, rows: 1_000_000, intern_values: 1_000_000, row_bytes: 64 << 20 }
-    }
-}
-
-/// How often rows are made durable. It decides how much is written again after a crash, and nothing
-/// else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommitPolicy {
-    /// A commit is due when this many bytes were added since the last one.
-    pub bytes: u64,
-    /// A commit is due when the last one is this long ago.
-    pub interval: Option<Duration>,
-}
-
-impl Default for CommitPolicy {
-    /// Every 64 MiB or 5 seconds.
-    fn default() -> Self {
-        Self { bytes: 64 << 20, interval: Some(Duration::from_secs(5)) }
-    }
-}
-
-/// What a writer found of an earlier run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resume {
-    /// Nothing: the partition begins.
-    Start,
-    /// It is to be continued.
-    At {
-        /// Where reading begins again.
-        restart: Restart,
-        /// No row before this position is wanted; rows and events before it may be given, and are
-        /// left out.
-        next: Position,
-        /// Rows of the partition that are durable.
-        rows: u64,
-    },
-    /// Its last shard is sealed: there is nothing to do but [`Writer::finish`].
-    Finished,
-}
-
-/// What a call has brought about.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// Commits that have become durable.
-    pub commits: u64,
-    /// Shards that have been sealed.
-    pub sealed: Vec<SealedShard>,
-    /// Rows of the partition that are durable.
-    pub rows: u64,
-}
-
-/// A partition that is complete.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
-    /// Its shards, in order.
-    pub shards: Vec<SealedShard>,
-    /// Its books.
-    pub books: Books,
-    /// Its rows.
-    pub rows: u64,
-}
+use crate::schema::LAYOUT;
+use crate::storage::{Storage, parent};
 
 /// Writes one partition.
 #[derive(Debug)]
 pub struct Writer {
-    storage: Arc<dyn Storage>,
-    options: WriterOptions,
-    log: PartitionLog,
-    sealed: Vec<SealedShard>,
-    shard: Option<OpenShard>,
-    committer: Committer,
-    ledger: Ledger,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) options: WriterOptions,
+    pub(super) log: PartitionLog,
+    pub(super) sealed: Vec<SealedShard>,
+    pub(super) shard: Option<OpenShard>,
+    pub(super) committer: Committer,
+    pub(super) ledger: Ledger,
     /// Where reading begins again to come to what was appended last.
-    restart: Restart,
+    pub(super) restart: Restart,
     /// Rows before this position are already written.
-    resumed_at: Option<Position>,
+    pub(super) resumed_at: Option<Position>,
     /// Rows of sealed shards.
-    rows_before: u64,
+    pub(super) rows_before: u64,
     /// Something was appended since the last commit.
     is_dirty: bool,
     uncommitted_bytes: u64,
     last_commit: Option<Instant>,
-    progress: Progress,
+    pub(super) progress: Progress,
     is_stopped: bool,
 }
 
@@ -174,7 +63,7 @@ impl Writer {
         storage: Arc<dyn Storage>,
         options: WriterOptions,
     ) -> Result<(Self, Resume), ShardError> {
-        check_limits(&options)?;
+        options.check()?;
         let dataset = &options.dataset;
         let open_shards = layout::open_shards(dataset, &options.slot);
         make_dir(&*storage, dataset)?;
@@ -357,22 +246,20 @@ impl Writer {
 
     /// The open shard; a new one begins at `position`, the first at the partition's start.
     fn shard_at(&mut self, position: Position) -> Result<&mut OpenShard, ShardError> {
-        let shard = match self.shard.take() {
-            Some(shard) => shard,
-            None => {
-                let number = self.log.entries().len() as u64;
-                let first = if number == 0 { Position::default() } else { position };
-                let dir = self.open_dir(number);
-                let header = self.header(number, first);
-                let (storage, schema) = (&*self.storage, &self.options.schema);
-                self.last_commit = self.options.commits.interval.map(|_| Instant::now());
-                OpenShard::create(storage, dir, &header, schema, &mut self.committer)?
-            }
+        let shard = if let Some(shard) = self.shard.take() {
+            shard
+        } else {
+            let number = self.log.entries().len() as u64;
+            let first = if number == 0 { Position::default() } else { position };
+            let (dir, header) = (self.open_dir(number), self.header(number, first));
+            self.restart_clock();
+            let (storage, schema) = (&*self.storage, &self.options.schema);
+            OpenShard::create(storage, dir, &header, schema, &mut self.committer)?
         };
         Ok(self.shard.insert(shard))
     }
 
-    fn header(&self, shard: u64, first: Position) -> Header {
+    pub(super) fn header(&self, shard: u64, first: Position) -> Header {
         Header {
             layout: LAYOUT,
             cache_key: self.options.cache_key.clone(),
@@ -383,7 +270,7 @@ impl Writer {
         }
     }
 
-    fn open_dir(&self, number: u64) -> PathBuf {
+    pub(super) fn open_dir(&self, number: u64) -> PathBuf {
         layout::open_shard(&self.options.dataset, &self.options.slot, number)
     }
 
@@ -405,6 +292,10 @@ impl Writer {
         interval.zip(self.last_commit).is_some_and(|(interval, last)| last.elapsed() >= interval)
     }
 
+    pub(super) fn restart_clock(&mut self) {
+        self.last_commit = self.options.commits.interval.map(|_| Instant::now());
+    }
+
     fn cut(&self, next: Next, restart: Restart) -> Cut {
         Cut { next, restart, seen: self.ledger.seen(), books: self.ledger.books().to_json() }
     }
@@ -418,7 +309,7 @@ impl Writer {
         self.note(done);
         self.is_dirty = false;
         self.uncommitted_bytes = 0;
-        self.last_commit = self.options.commits.interval.map(|_| Instant::now());
+        self.restart_clock();
         Ok(())
     }
 
@@ -447,7 +338,7 @@ impl Writer {
     }
 
     /// Seals the open shard, whose last segment says `cut` and is durable.
-    fn seal_committed(&mut self, cut: Cut) -> Result<(), ShardError> {
+    pub(super) fn seal_committed(&mut self, cut: Cut) -> Result<(), ShardError> {
         let Some(shard) = self.shard.take() else { return Ok(()) };
         self.committer.detach();
         let entry = seal::seal(&*self.storage, &self.options, shard, cut)?;
@@ -456,7 +347,11 @@ impl Writer {
     }
 
     /// Takes a shard with a sentinel to its place.
-    fn publish(&mut self, entry: &LogEntry, is_unlogged: bool) -> Result<(), ShardError> {
+    pub(super) fn publish(
+        &mut self,
+        entry: &LogEntry,
+        is_unlogged: bool,
+    ) -> Result<(), ShardError> {
         let (storage, options) = (&*self.storage, &self.options);
         let sealed = seal::finish(storage, options, &mut self.log, entry, is_unlogged)?;
         if is_unlogged {
@@ -496,144 +391,15 @@ impl Writer {
         }
     }
 
-    fn discard(&self, number: u64) -> Result<(), ShardError> {
+    pub(super) fn discard(&self, number: u64) -> Result<(), ShardError> {
         let (storage, options) = (&*self.storage, &self.options);
         let label = format!("{}-{number}", options.slot);
         Ok(trash::discard(storage, &options.dataset, &self.open_dir(number), &label)?)
     }
-
-    /// Deals with what an earlier run left, and finds the place to go on.
-    fn recover(&mut self) -> Result<Resume, ShardError> {
-        let mut cut = None;
-        for number in self.open_numbers()? {
-            if let Some(continued) = self.recover_folder(number)? {
-                cut = Some(continued);
-            }
-        }
-        let dataset = &self.options.dataset;
-        self.rows_before = 0;
-        self.sealed.clear();
-        for entry in self.log.entries() {
-            self.rows_before += entry.rows;
-            let Some(sealed) = SealedShard::of_entry(dataset, entry) else { continue };
-            if !seal::is_in_place(&*self.storage, sealed.path())? {
-                let (id, path) = (sealed.id().to_owned(), sealed.path().to_owned());
-                return Err(ShardError::Lost { slot: self.options.slot.clone(), id, path });
-            }
-            self.sealed.push(sealed);
-        }
-        let rows = self.rows_before + self.shard.as_ref().map_or(0, |s| s.fields.n_rows());
-        self.progress = Progress { rows, ..Progress::default() };
-        let cut = cut.flatten().or_else(|| self.log.entries().last().map(|e| e.cut.clone()));
-        let Some(cut) = cut else { return Ok(Resume::Start) };
-        self.resume(cut, rows)
-    }
-
-    /// Continues at `cut`.
-    fn resume(&mut self, cut: Cut, rows: u64) -> Result<Resume, ShardError> {
-        let (stages, slot) = (&self.options.stages, &self.options.slot);
-        let books = Books::from_json(stages, &cut.books).map_err(|problem| {
-            let shard = self.log.entries().len() as u64;
-            let damage = super::Damage::Books(problem);
-            ShardError::Damaged { slot: slot.clone(), shard, damage }
-        })?;
-        let Some(next) = cut.next.position() else {
-            self.ledger = Ledger::ended(books, stages);
-            if self.shard.is_some() {
-                self.seal_committed(cut)?;
-                self.progress = Progress { rows, ..Progress::default() };
-            }
-            return Ok(Resume::Finished);
-        };
-        self.ledger = Ledger::resume(books, next, cut.seen, stages);
-        self.restart = cut.restart.clone();
-        self.resumed_at = Some(next);
-        Ok(Resume::At { restart: cut.restart, next, rows })
-    }
-
-    /// Numbers of the partition's open folders, ascending.
-    fn open_numbers(&self) -> Result<Vec<u64>, ShardError> {
-        let dir = layout::open_shards(&self.options.dataset, &self.options.slot);
-        let entries = self.storage.list(&dir)?.unwrap_or_default();
-        let dirs = entries.iter().filter(|entry| entry.kind == EntryKind::Dir);
-        let mut numbers: Vec<u64> = dirs.filter_map(|entry| entry.name.parse().ok()).collect();
-        numbers.sort_unstable();
-        Ok(numbers)
-    }
-
-    /// Deals with one open folder. Gives the cut of its last segment, if there is one, where the
-    /// shard is continued.
-    fn recover_folder(&mut self, number: u64) -> Result<Option<Option<Cut>>, ShardError> {
-        let storage = Arc::clone(&self.storage);
-        let dir = self.open_dir(number);
-        let slot = self.options.slot.clone();
-        let bytes = storage.read(&dir.join(layout::MANIFEST))?.unwrap_or_default();
-        let manifest = Manifest::read(&bytes);
-        let index = usize::try_from(number).unwrap_or(usize::MAX);
-        let entry = self.log.entries().get(index).cloned();
-        let is_settled = match &entry {
-            Some(LogEntry { id: Some(id), .. }) => {
-                seal::is_in_place(&*storage, &layout::sealed(&self.options.dataset, id))?
-            }
-            Some(_) => true,
-            None => false,
-        };
-        let seen = Observed {
-            number,
-            logged: self.log.entries().len() as u64,
-            has_ended: self.log.has_ended(),
-            is_settled,
-            has_sentinel: storage.stat(&dir.join(layout::COMPLETE))?.is_some(),
-            manifest: &manifest,
-            wanted: &self.header(number, Position::default()),
-        };
-        match (decide(&seen), manifest, entry) {
-            (Recovery::Discard, ..) => self.discard(number)?,
-            (Recovery::Refuse(damage), ..) => {
-                return Err(ShardError::Damaged { slot, shard: number, damage });
-            }
-            (Recovery::Continue, Manifest::Valid { segments, valid_bytes, .. }, _) => {
-                let committed = (segments.as_slice(), valid_bytes);
-                let (schema, committer) = (&self.options.schema, &mut self.committer);
-                let shard =
-                    OpenShard::recover(&*storage, dir, number, schema, committed, committer);
-                self.shard = Some(shard.map_err(|fault| fault.at(&slot, number))?);
-                self.last_commit = self.options.commits.interval.map(|_| Instant::now());
-                return Ok(Some(segments.last().map(|segment| segment.cut.clone())));
-            }
-            (Recovery::FinishSeal { .. }, _, Some(entry)) => {
-                seal::check_sealed(&*storage, &dir, &entry)
-                    .map_err(|fault| fault.at(&slot, number))?;
-                self.publish(&entry, false)?;
-            }
-            (Recovery::FinishSeal { .. }, Manifest::Valid { segments, .. }, None) => {
-                let Some(last) = segments.last() else { return Ok(None) };
-                let entry = seal::entry_of_sealed(&*storage, &dir, number, last)
-                    .map_err(|fault| fault.at(&slot, number))?;
-                self.publish(&entry, true)?;
-            }
-            // `decide` continues and finishes only what has a manifest or a line in the log.
-            (Recovery::Continue | Recovery::FinishSeal { .. }, ..) => {}
-        }
-        Ok(None)
-    }
-}
-
-fn check_limits(options: &WriterOptions) -> Result<(), ShardError> {
-    let ShardLimits { rows, intern_values, .. } = options.limits;
-    if rows == 0 || rows > u64::from(u32::MAX) {
-        return Err(ShardError::Limits("a shard has from 1 to 4,294,967,295 rows"));
-    }
-    if intern_values == 0 || intern_values > u64::from(i32::MAX.cast_unsigned()) {
-        return Err(ShardError::Limits(
-            "a dictionary of a shard has from 1 to 2,147,483,647 values",
-        ));
-    }
-    Ok(())
 }
 
 /// Makes a folder and those above it durable, also where a crash left one that is not.
-fn make_dir(storage: &dyn Storage, dir: &std::path::Path) -> Result<(), ShardError> {
+fn make_dir(storage: &dyn Storage, dir: &Path) -> Result<(), ShardError> {
     storage.create_dir_all(dir)?;
     storage.sync_dir(parent(dir))?;
     Ok(())
