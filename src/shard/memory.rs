@@ -1,12 +1,14 @@
 //! What a writer may hold in memory beside the batch that it is given.
 
-use super::writer::ShardLimits;
+use super::options::ShardLimits;
 use crate::schema::{Kind, RowSchema};
 
 /// One value of an interner: key and code in a table that is at least half empty while it grows.
 const VALUE_BYTES: u64 = 80;
 /// One open file: what is gathered before it is written.
 const FILE_BYTES: u64 = 192 << 10;
+/// One key while the keys of a shard are sorted.
+const KEY_BYTES: u64 = 12;
 /// A row group of the index while it is written, and the commit that overlaps with writing.
 const SEAL_BYTES: u64 = 16 << 20;
 
@@ -18,8 +20,10 @@ pub fn memory_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
     let interned = fields.iter().filter(|field| field.kind == Kind::Interned).count() as u64;
     let values = limits.intern_values.min(limits.rows).saturating_mul(VALUE_BYTES);
     let last_values = if interned > 0 { limits.row_bytes } else { 0 };
+    let keys = schema.key().map_or(0, |_| limits.rows.saturating_mul(KEY_BYTES));
     interned
         .saturating_mul(values)
+        .saturating_add(keys)
         .saturating_add(last_values)
         .saturating_add(files as u64 * FILE_BYTES)
         .saturating_add(SEAL_BYTES)
