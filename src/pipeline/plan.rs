@@ -79,6 +79,16 @@ impl Plan {
         self.partitions.get(index).map_or("", |planned| &planned.slot)
     }
 
+    /// Everything that is read, one after another.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = InputRange> + Clone {
+        self.partitions.iter().flat_map(|planned| {
+            let Part { inputs, side } = self.part(planned);
+            inputs
+                .into_iter()
+                .chain(side.into_iter().map(|input| InputRange { input, range: None }))
+        })
+    }
+
     /// What a partition reads.
     pub(super) fn part(&self, planned: &Planned) -> Part {
         Part { inputs: planned.division.inputs(&self.inputs), side: planned.side.clone() }

@@ -86,6 +86,7 @@ impl Pipeline {
             // A run that was cut off may have left what led to the record.
             partition::clear(&place, &done.slot)?;
         }
+        plan.stamps.compact(&place, &self.root(), plan.ranges())?;
         Ok(Prepared { place: Arc::new(place), plan })
     }
 
