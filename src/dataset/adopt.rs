@@ -15,7 +15,6 @@ use super::error::{DatasetError, Result};
 use super::home::Home;
 use super::manifest::Manifest;
 use super::record::{Contents, Record, RecordName, RecordNames};
-use super::sentinel::Sentinel;
 use super::stamps::Stamps;
 use crate::inputs::{Input, InputDigest, InputRange, Part};
 use crate::shard::layout::{COMPLETE, REMOTE};
@@ -37,7 +36,7 @@ impl Adopter {
     /// not adopted whatever they say.
     ///
     /// # Errors
-    /// The disk's, or a damaged manifest.
+    /// The disk's.
     pub fn new(
         storage: Arc<dyn Storage>,
         home: Home,
@@ -45,12 +44,8 @@ impl Adopter {
         set_aside: BTreeSet<String>,
     ) -> Result<Self> {
         let names = RecordNames::list(&*storage, &home)?;
-        let current = match Sentinel::read(&*storage, home.dir())? {
-            Some(sentinel) => Manifest::read(&*storage, home.dir(), &sentinel)?
-                .partitions
-                .into_iter()
-                .map(|partition| partition.record)
-                .collect(),
+        let current = match Manifest::current(&*storage, home.dir())? {
+            Some((_, it)) => it.partitions.into_iter().map(|partition| partition.record).collect(),
             None => BTreeSet::new(),
         };
         Ok(Self { storage, home, stamps, names, current, set_aside })

@@ -70,9 +70,10 @@ pub fn finalize(
     if manifest.dataset.rows == 0 && !generation.allow_empty {
         return Err(DatasetError::Empty);
     }
-    let before = Sentinel::read(&**storage, home.dir())?;
+    let before = Manifest::current(&**storage, home.dir())?;
     if generation.schema.key_index().is_some() {
-        manifest.dataset.keys = Some(key_index(place, before.as_ref(), &manifest.shards)?);
+        let before = before.as_ref().map(|(_, manifest)| manifest);
+        manifest.dataset.keys = Some(key_index(place, before, &manifest.shards)?);
     }
     let fill = |out: &mut dyn Write| manifest.write_to(out);
     let digest = digest(home.dir(), &fill)?;
@@ -83,11 +84,11 @@ pub fn finalize(
     for shard in &manifest.shards {
         check_shard(place, shard, generation.schema)?;
     }
-    publish(place, "manifest", &home.file(&name), &fill)?;
+    publish(place, "manifest", &home.file(&name), &digest, &fill)?;
     storage.sync_dir(&home.shards())?;
     storage.sync_dir(&home.partitions())?;
     let sentinel = Sentinel::of_manifest(name, &digest, rows, shards);
-    if before.as_ref() != Some(&sentinel) {
+    if before.is_none_or(|(before, _)| before != sentinel) {
         storage.write_atomic(&home.sentinel(), &sentinel.to_bytes())?;
     }
     Ok(sentinel)
@@ -171,16 +172,15 @@ fn sum(mut counts: impl Iterator<Item = u64>) -> Result<u64> {
 /// The key index of these shards: that of the generation before, if they are the same.
 fn key_index(
     place: &Workplace,
-    before: Option<&Sentinel>,
+    before: Option<&Manifest>,
     shards: &[ShardEntry],
 ) -> Result<KeyIndexFile> {
     let (storage, home) = (place.storage(), place.home());
-    if let Some(before) = before {
-        let before = Manifest::read(&**storage, home.dir(), before)?;
-        if let Some(keys) = before.dataset.keys.filter(|_| before.shards == shards)
-            && storage.stat(&home.file(&keys.file))?.is_some()
-        {
-            return Ok(keys);
+    let keys = before.filter(|it| it.shards == shards).and_then(|it| it.dataset.keys.as_ref());
+    if let Some(keys) = keys {
+        let n_rows = shards.iter().map(|shard| shard.rows).sum();
+        if keys::KeyIndex::open(&**storage, &home.file(&keys.file), n_rows).is_ok() {
+            return Ok(keys.clone());
         }
     }
     keys::write(place, shards)

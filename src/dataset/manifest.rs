@@ -153,6 +153,24 @@ impl Manifest {
         Ok(it)
     }
 
+    /// The current generation of the dataset in `dir`: `None` where there is none that is complete,
+    /// or where its sentinel or manifest are not what was written, so that it has to be written
+    /// again.
+    ///
+    /// # Errors
+    /// The disk's; a layout that this version does not know.
+    pub fn current(storage: &dyn Storage, dir: &Path) -> Result<Option<(Sentinel, Self)>> {
+        let read = || {
+            let Some(sentinel) = Sentinel::read(storage, dir)? else { return Ok(None) };
+            let manifest = Self::read(storage, dir, &sentinel)?;
+            Ok(Some((sentinel, manifest)))
+        };
+        match read() {
+            Err(DatasetError::Damaged { .. }) => Ok(None),
+            current => current,
+        }
+    }
+
     fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let mut lines = Lines { path, rest: bytes, n: 0 };
         let head: Head = lines.peek()?;

@@ -1,8 +1,10 @@
 //! A dataset: partitions built one by one, and the manifest and sentinel that join them.
 //!
 //! In the order of a build: [`plan`] divides the inputs into partitions, [`home`] makes the folder
-//! and takes its lock, [`facts`] keeps what planning learned, [`record`] tells which partitions are
-//! finished.
+//! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs;
+//! [`adopt`] finds the partitions that are built, [`partition`] builds the others, [`record`] is what
+//! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`]) and the
+//! [`sentinel`]. [`reader`] opens what is complete, [`verify`] checks every byte of it.
 //!
 //! Leaves out: shards themselves (`shard`), reading inputs (`sources`), doing things in parallel.
 //!

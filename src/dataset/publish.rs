@@ -3,14 +3,14 @@
 //! Invariants:
 //! 1. The file is written beside, synced, renamed, and both directories are synced: under its name
 //!    there is all of it or nothing.
-//! 2. A file that is there is left alone: its name says that it holds the same bytes.
+//! 2. A file that is there and holds the bytes it is named by is left alone.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::{DatasetError, Result};
 use super::home::Workplace;
-use crate::storage::{AppendFile, StorageError, parent};
+use crate::storage::{AppendFile, ReadFile, Storage, StorageError, parent};
 
 /// Bytes that gather before they are appended or hashed.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -30,12 +30,19 @@ pub(super) fn digits(digest: &blake3::Hash) -> String {
     digest.to_hex().chars().take(16).collect()
 }
 
-/// Puts what `fill` writes in place at `path`, unless something is there. `what` names the temporary
-/// file, which no other thread may be using.
-pub(super) fn publish(place: &Workplace, what: &str, path: &Path, fill: Fill<'_>) -> Result<()> {
-    if place.storage().stat(path)?.is_some() {
+/// Puts what `fill` writes, bytes of digest `b3`, in place at `path`, unless they are there. `what`
+/// names the temporary file, which no other thread may be using.
+pub(super) fn publish(
+    place: &Workplace,
+    what: &str,
+    path: &Path,
+    b3: &blake3::Hash,
+    fill: Fill<'_>,
+) -> Result<()> {
+    let storage = place.storage();
+    if storage.stat(path)?.is_some() && hash_file(&**storage, path)? == *b3 {
         // The run that renamed it may have been cut off before this.
-        return Ok(place.storage().sync_dir(parent(path))?);
+        return Ok(storage.sync_dir(parent(path))?);
     }
     let mut draft = Draft::create(place, what)?;
     if let Err(error) = fill(&mut draft) {
@@ -43,6 +50,22 @@ pub(super) fn publish(place: &Workplace, what: &str, path: &Path, fill: Fill<'_>
         return Err(failed.unwrap_or_else(|| StorageError::new("format", path, error).into()));
     }
     draft.publish(path)
+}
+
+/// The BLAKE3 of a file, read a piece at a time.
+pub(super) fn hash_file(storage: &dyn Storage, path: &Path) -> Result<blake3::Hash> {
+    let file: Box<dyn ReadFile> = storage.open(path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut piece = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < file.len() {
+        let n = usize::try_from(file.len() - at).unwrap_or(usize::MAX).min(piece.len());
+        piece.truncate(n);
+        file.read_at(&mut piece, at)?;
+        hasher.update(&piece);
+        at += n as u64;
+    }
+    Ok(hasher.finalize())
 }
 
 /// A file that has no name yet.

@@ -237,8 +237,9 @@ impl Record {
     pub fn write(&self, place: &Workplace) -> Result<RecordName> {
         let fill = |out: &mut dyn Write| self.write_to(out);
         let partitions = place.home().partitions();
-        let name = format!("{}-{}.json", self.slot, digits(&digest(&partitions, &fill)?));
-        publish(place, &format!("record-{}", self.slot), &partitions.join(&name), &fill)?;
+        let b3 = digest(&partitions, &fill)?;
+        let name = format!("{}-{}.json", self.slot, digits(&b3));
+        publish(place, &format!("record-{}", self.slot), &partitions.join(&name), &b3, &fill)?;
         Ok(RecordName(name))
     }
 

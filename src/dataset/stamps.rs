@@ -115,11 +115,11 @@ impl Stamps {
     pub fn learn(&self, root: &str, input: &InputRange, digest: blake3::Hash) -> Result<()> {
         let line = Line::new(root, input, digest);
         let mut state = self.state();
-        if state.digests.insert(line.key(), digest) != Some(digest) {
-            if let Some(file) = &mut state.file {
-                file.append(&log::line(&line))?;
-                state.n_lines += 1;
-            }
+        if state.digests.insert(line.key(), digest) != Some(digest)
+            && let Some(file) = &mut state.file
+        {
+            file.append(&log::line(&line))?;
+            state.n_lines += 1;
         }
         Ok(())
     }
@@ -143,13 +143,16 @@ impl Stamps {
     ///
     /// # Errors
     /// The disk's.
-    pub fn compact<'a>(
+    pub fn compact(
         &self,
         place: &Workplace,
         root: &str,
-        inputs: impl Iterator<Item = &'a InputRange> + Clone,
+        inputs: impl Iterator<Item = InputRange> + Clone,
     ) -> Result<()> {
         let mut state = self.state();
+        if state.n_lines < FEW_LINES {
+            return Ok(());
+        }
         let n_known = inputs
             .clone()
             .filter(|input| {
@@ -157,7 +160,7 @@ impl Stamps {
                 state.digests.contains_key(&line.key())
             })
             .count();
-        if state.n_lines < FEW_LINES || state.n_lines / 2 < n_known {
+        if state.n_lines / 2 < n_known {
             return Ok(());
         }
         let (storage, path) = (place.storage(), place.home().stamps());
@@ -166,7 +169,7 @@ impl Stamps {
         let mut file = storage.create(&tmp)?;
         let mut digests = HashMap::with_capacity(n_known);
         for input in inputs {
-            let mut line = Line::new(root, input, blake3::Hash::from_bytes([0; 32]));
+            let mut line = Line::new(root, &input, blake3::Hash::from_bytes([0; 32]));
             if let Some(b3) = state.digests.get(&line.key()) {
                 line.b3 = *b3;
                 digests.insert(line.key(), *b3);
@@ -311,7 +314,7 @@ mod tests {
             assert!(stamps.digest("/", &input(&format!("{n:06}"), n, n)).is_some(), "{n}");
         }
         let kept: Vec<_> = (0..n / 10).map(|n| input(&format!("{n:06}"), n, n)).collect();
-        stamps.compact(&place, "/", kept.iter()).unwrap();
+        stamps.compact(&place, "/", kept.iter().cloned()).unwrap();
         assert_eq!(stamps.digest("/", &input("009999", 9_999, 9_999)), None);
         drop(stamps);
         let compact = memory.stat(&place.home().stamps()).unwrap().unwrap().len;

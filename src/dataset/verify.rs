@@ -15,12 +15,13 @@ use serde_json::Value;
 use super::error::DatasetError;
 use super::keys::KeyIndex;
 use super::manifest::{Manifest, PartitionLine};
+use super::publish::hash_file;
 use super::reader::find;
 use super::record::{BooksByStage, Record, RecordName, ShardEntry};
 use crate::books::StageBooks;
 use crate::fingerprint::{cache_key, dataset_fingerprint};
 use crate::shard::{Finding, FindingKind, layout, verify_shard};
-use crate::storage::{ReadFile, Storage, StorageError};
+use crate::storage::Storage;
 
 /// A dataset of which every byte is as it was sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +182,7 @@ impl Search<'_> {
         };
         let path = self.dir.join(&keys.file);
         let checked = KeyIndex::open(&**self.storage, &path, manifest.dataset.rows)
-            .and_then(|_| Ok(hash_file(&**self.storage, &path)?));
+            .and_then(|_| hash_file(&**self.storage, &path));
         match checked {
             Ok(b3) if b3 == keys.b3 => {}
             Ok(_) => {
@@ -249,20 +250,4 @@ fn finding(path: &Path, error: &DatasetError) -> Finding {
         other => (path, FindingKind::Wrong(other.to_string())),
     };
     Finding { path: path.to_path_buf(), block: None, kind }
-}
-
-/// The BLAKE3 of a file that is read a piece at a time.
-fn hash_file(storage: &dyn Storage, path: &Path) -> Result<blake3::Hash, StorageError> {
-    let file: Box<dyn ReadFile> = storage.open(path)?;
-    let mut hasher = blake3::Hasher::new();
-    let mut piece = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < file.len() {
-        let n = usize::try_from(file.len() - at).unwrap_or(usize::MAX).min(piece.len());
-        piece.truncate(n);
-        file.read_at(&mut piece, at)?;
-        hasher.update(&piece);
-        at += n as u64;
-    }
-    Ok(hasher.finalize())
 }
