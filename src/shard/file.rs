@@ -235,7 +235,7 @@ mod tests {
     use crate::storage::Local;
 
     fn bytes(n: usize) -> Vec<u8> {
-        (0..n).map(|i| (i * 7 + i / 251).to_le_bytes()[0]).collect()
+        (0..n as u64).map(|i| (i * 7 + i / 251).to_le_bytes()[0]).collect()
     }
 
     fn segment(mark: Mark) -> Segment {

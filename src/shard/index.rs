@@ -11,9 +11,10 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
 
 use super::error::ShardError;
 use super::file::ShardFile;
@@ -25,6 +26,9 @@ use crate::storage::{ReadFile, Storage};
 /// Rows of a row group.
 const GROUP_ROWS: usize = 65_536;
 
+/// The column that numbers the rows.
+const ROW: &str = "row";
+
 /// Writes the index of a shard whose field files are complete.
 pub(super) fn write(
     storage: &dyn Storage,
@@ -34,7 +38,7 @@ pub(super) fn write(
     to: &mut ShardFile,
 ) -> Result<(), ShardError> {
     let mut readers = Vec::new();
-    let mut columns = vec![ArrowField::new("row", DataType::Int64, false)];
+    let mut columns = vec![ArrowField::new(ROW, DataType::Int64, false)];
     let key = schema.key().into_iter().map(|key| (key, true));
     let others = schema.fields().iter().enumerate();
     let others = others.filter(|(i, _)| Some(*i) != schema.key_index()).map(|(_, f)| (f, f.index));
@@ -79,6 +83,10 @@ fn write_groups(
         .set_compression(Compression::UNCOMPRESSED)
         .set_created_by("rowmill".to_owned())
         .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        // Numbers that count up take no space as differences, and a dictionary of them is wasted.
+        .set_column_dictionary_enabled(ColumnPath::from(ROW), false)
+        .set_column_encoding(ColumnPath::from(ROW), Encoding::DELTA_BINARY_PACKED)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .build();
     let mut writer =

@@ -17,7 +17,6 @@ pub(super) struct Ledger {
     settled: Books,
     /// Of the current source row alone.
     pending: Books,
-    none: Books,
     current: Option<Current>,
 }
 
@@ -40,7 +39,7 @@ impl Ledger {
     /// Empty books of these stages, at the start of a partition.
     pub(super) fn start(stages: &[String]) -> Self {
         let none = Books::new(stages.iter().cloned());
-        Self { settled: none.clone(), pending: none.clone(), none, current: None }
+        Self { settled: none.clone(), pending: none, current: None }
     }
 
     /// The books that were cut at `next`, with `seen` events of its source row before it.
@@ -99,7 +98,7 @@ impl Ledger {
         }
         self.check_awaited()?;
         self.settled.add(&self.pending);
-        self.pending.clone_from(&self.none);
+        self.pending.clear();
         self.pending.enter(1);
         self.current =
             Some(Current { input, source_row, sub_row: 0, seen: 0, again: 0, awaited: false });
@@ -166,7 +165,7 @@ impl Ledger {
     pub(super) fn end(&mut self) -> Result<(), ShardError> {
         self.check_awaited()?;
         self.settled.add(&self.pending);
-        self.pending.clone_from(&self.none);
+        self.pending.clear();
         Ok(())
     }
 

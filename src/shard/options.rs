@@ -25,7 +25,7 @@ pub struct WriterOptions {
     pub schema: RowSchema,
     /// Names of the stages in the order in which rows pass them, for books and rejects.
     pub stages: Vec<String>,
-    /// What the rows come from, in partition order.
+    /// What the rows come from, in partition order; [`Position::input`] is an index into it.
     pub inputs: Vec<ShardInput>,
     /// How large shards and rows may be.
     pub limits: ShardLimits,

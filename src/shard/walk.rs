@@ -23,7 +23,7 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// The batch contradicts itself.
-    pub(super) fn new(batch: &'a Batch) -> Result<Self, ShardError> {
+    pub(super) fn new(batch: &'a Batch, n_inputs: usize) -> Result<Self, ShardError> {
         let n_rows = batch.rows.num_rows() as u64;
         if batch.provenance.n_rows() != n_rows {
             return Err(ShardError::Batch(format!(
@@ -35,6 +35,13 @@ impl<'a> Walk<'a> {
         if !batch.events.is_sorted_by_key(|e| e.before_row) || batch.events.last().is_some_and(ends)
         {
             return Err(ShardError::Batch("its events are not in stream order".to_owned()));
+        }
+        let of_rows = batch.provenance.runs().iter().map(|run| run.input);
+        let mut inputs = of_rows.chain(batch.events.iter().map(|event| event.input));
+        if let Some(input) = inputs.find(|input| index(u64::from(*input)) >= n_inputs) {
+            return Err(ShardError::Batch(format!(
+                "it has rows of input {input}, and the partition has {n_inputs} inputs"
+            )));
         }
         let pieces = batch.provenance.pieces().collect();
         let this = Self { events: &batch.events, pieces, piece: 0, row: 0, n_rows };
@@ -132,7 +139,7 @@ fn first_with(n: u64, has: impl Fn(u64) -> bool) -> u64 {
     from
 }
 
-/// A row of a batch: there is one in memory, so it is a `usize`.
-fn index(row: u64) -> usize {
-    usize::try_from(row).unwrap_or(usize::MAX)
+/// A number of something that is in memory, so it is a `usize`.
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -30,6 +30,73 @@ use crate::schema::LAYOUT;
 use crate::storage::{Storage, parent};
 
 /// Writes one partition.
+///
+/// A pipeline is not needed: a schema, batches of rows and a name for where they come from are enough.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::Arc;
+///
+/// use arrow_array::{Array, Float32Array, RecordBatch, StringArray};
+/// use rowmill::batch::Batch;
+/// use rowmill::schema::{FieldSpec, RowSchema};
+/// use rowmill::shard::{
+///     CommitPolicy, Resume, Shard, ShardInput, ShardLimits, Writer, WriterOptions,
+/// };
+/// use rowmill::storage::Local;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let dataset = folder.path().join("weather/0123456789abcdef");
+/// // A thousand rows, of which rows `from..from + 100` are read at once.
+/// let read = |from: u64| {
+///     let rows = from..from + 100;
+///     let temperature: Float32Array = rows.clone().map(|n| n as f32 / 10.0).collect();
+///     let station: StringArray = rows.map(|n| Some(format!("station {}", n % 3))).collect();
+///     RecordBatch::try_from_iter([
+///         ("temperature", Arc::new(temperature) as Arc<dyn Array>),
+///         ("station", Arc::new(station)),
+///     ])
+/// };
+/// let interned = FieldSpec { intern: true, ..FieldSpec::default() };
+/// let specs = BTreeMap::from([("station".to_owned(), interned)]);
+/// let schema = RowSchema::infer(&read(0)?.schema(), &specs, None)?;
+///
+/// let options = WriterOptions {
+///     dataset,
+///     cache_key: "0123456789abcdef".to_owned(),
+///     slot: "00112233445566778899aabbccddeeff".to_owned(),
+///     schema,
+///     stages: vec!["read".to_owned()],
+///     inputs: vec![ShardInput { path: "weather.dat".to_owned(), size: 8_000, range: None }],
+///     limits: ShardLimits { rows: 400, ..ShardLimits::default() },
+///     commits: CommitPolicy::default(),
+/// };
+///
+/// // The first run is killed on the way: nothing but what was committed counts.
+/// let (mut writer, resume) = Writer::open(Arc::new(Local), options.clone())?;
+/// assert_eq!(resume, Resume::Start);
+/// for from in (0..500).step_by(100) {
+///     writer.append(&Batch::of_rows(read(from)?, from))?;
+/// }
+/// writer.commit()?;
+/// drop(writer);
+///
+/// // The second one is told where to read on.
+/// let (mut writer, resume) = Writer::open(Arc::new(Local), options)?;
+/// let Resume::At { restart, rows, .. } = resume else { panic!("{resume:?}") };
+/// assert_eq!((restart.source_row, rows), (400, 500));
+/// for from in (restart.source_row..1_000).step_by(100) {
+///     writer.append(&Batch::of_rows(read(from)?, from))?;
+/// }
+/// let finished = writer.finish()?;
+/// assert_eq!(finished.rows, 1_000);
+/// let shards: Vec<u64> = finished.shards.iter().map(|shard| shard.rows()).collect();
+/// assert_eq!(shards, [400, 400, 200]);
+///
+/// let shard = Shard::open_local(finished.shards[1].path())?;
+/// assert_eq!(shard.record_batch(0..100)?.num_rows(), 100);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Writer {
     pub(super) storage: Arc<dyn Storage>,
@@ -174,7 +241,7 @@ impl Writer {
         if self.log.has_ended() {
             return Ok(());
         }
-        let mut walk = Walk::new(batch)?;
+        let mut walk = Walk::new(batch, self.options.inputs.len())?;
         if let Some(next) = self.resumed_at
             && let Some((input, source_row)) = walk.skip_to(next)
         {
