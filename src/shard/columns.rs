@@ -1,20 +1,24 @@
-//! Rows of a field as a column of a batch: the way back to Arrow begins here.
+//! Rows of a field as a column of a batch, and as Arrow has them.
 //!
 //! Invariant: a column that is handed out fits its field; offsets, dims, codes and flags of the rows
 //! asked for were looked at.
 
+use std::fmt::Display;
 use std::ops::Range;
+use std::sync::Arc;
 
-use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_array::{ArrayRef, DictionaryArray, Int32Array, LargeBinaryArray, LargeStringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::ArrowError;
 
 use super::field_reader::FieldReader;
 use super::read_error::ReadError;
-use crate::schema::{Column, ColumnData, FileRole, Kind};
+use crate::schema::{Column, ColumnData, FileRole, Kind, Logical};
 
-type Result<T> = std::result::Result<T, ReadError>;
+type Result<T, E = ReadError> = std::result::Result<T, E>;
 
 impl FieldReader {
-    /// Rows as a column. Values are shared with the mapping, but for interned fields, whose codes
+    /// Rows as a column. Values are shared with the mapped file, but for interned fields, whose codes
     /// are replaced by values.
     ///
     /// # Errors
@@ -44,6 +48,52 @@ impl FieldReader {
             Kind::Interned => self.values_of(&rows)?,
         };
         Ok(Column { valid: self.valid_of(&rows)?, data, unit_bytes: unit })
+    }
+
+    /// Rows as Arrow, in the type of [`Field::arrow`](crate::schema::Field::arrow).
+    ///
+    /// # Errors
+    /// As [`FieldReader::column`]; text that is no UTF-8.
+    pub fn array(&self, rows: Range<u64>) -> Result<ArrayRef> {
+        let (start, end) = self.check_rows(&rows)?;
+        if self.codes.is_some() {
+            return self.dictionary_array(&rows, start, end);
+        }
+        let column = self.column(rows)?;
+        self.field.array(&column, end - start).map_err(|e| self.no_array(&e))
+    }
+
+    #[cold]
+    fn no_array(&self, error: &dyn Display) -> ReadError {
+        self.damaged(FileRole::Values, error.to_string())
+    }
+
+    /// The codes of rows over the dictionary as it lies in the shard.
+    fn dictionary_array(&self, rows: &Range<u64>, start: usize, end: usize) -> Result<ArrayRef> {
+        let valid = rows.clone().map(|row| Ok(self.code(row)?.is_some()));
+        let valid: NullBuffer = valid.collect::<Result<Vec<bool>>>()?.into();
+        let codes = self.codes.clone().unwrap_or_default().slice(start, end - start);
+        let codes = Int32Array::try_new(codes, Some(valid).filter(|v| v.null_count() > 0));
+        let values = self.dictionary()?;
+        let array = codes.and_then(|codes| DictionaryArray::try_new(codes, values));
+        array.map(|array| Arc::new(array) as _).map_err(|e| self.no_array(&e))
+    }
+
+    /// The distinct values of an interned field as Arrow, checked once.
+    fn dictionary(&self) -> Result<ArrayRef> {
+        if let Some(values) = self.dictionary.get() {
+            return Ok(Arc::clone(values));
+        }
+        let (offsets, bytes) = self.entries_of(0, self.n_values())?;
+        let offsets = OffsetBuffer::new(offsets);
+        let is_binary = self.field.logical == Some(Logical::Binary);
+        let values: Result<ArrayRef, ArrowError> = if is_binary {
+            LargeBinaryArray::try_new(offsets, bytes, None).map(|values| Arc::new(values) as _)
+        } else {
+            LargeStringArray::try_new(offsets, bytes, None).map(|values| Arc::new(values) as _)
+        };
+        let values = values.map_err(|e| self.no_array(&e))?;
+        Ok(Arc::clone(self.dictionary.get_or_init(|| values)))
     }
 
     fn check_rows(&self, rows: &Range<u64>) -> Result<(usize, usize)> {

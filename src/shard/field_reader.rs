@@ -10,10 +10,10 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use arrow_array::ArrowPrimitiveType;
 use arrow_array::types::{Int32Type, Int64Type, UInt8Type};
+use arrow_array::{ArrayRef, ArrowPrimitiveType};
 use arrow_buffer::{Buffer, ScalarBuffer};
 
 use super::read_error::ReadError;
@@ -64,6 +64,8 @@ pub struct FieldReader {
     pub(super) dims: Option<ScalarBuffer<i32>>,
     /// Interned.
     pub(super) codes: Option<ScalarBuffer<i32>>,
+    /// Interned: the values as Arrow, once they were asked for.
+    pub(super) dictionary: OnceLock<ArrayRef>,
 }
 
 impl FieldReader {
@@ -78,6 +80,7 @@ impl FieldReader {
             offsets: None,
             dims: None,
             codes: None,
+            dictionary: OnceLock::new(),
         };
         for file in field.files() {
             let map = || folder.map(&file.name);

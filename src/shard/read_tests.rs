@@ -61,8 +61,15 @@ fn rows_are_given_as_arrow() {
     assert_eq!(ids, ["bb", "c"]);
     assert_eq!(batch["z"].as_list::<i64>().value(1).as_primitive::<UInt8Type>().values()[..], [8]);
     assert!(batch["pet"].is_null(0));
+    let panel = batch["panel"].as_dictionary::<Int32Type>();
+    assert_eq!(panel.keys().iter().collect::<Vec<_>>(), [None, Some(1)]);
+    assert_eq!(panel.values().as_string::<i64>().value(1), "Q");
     let whole = shard.record_batch(0..3).unwrap();
     assert_eq!(whole.slice(1, 2), batch);
+    let one_by_one = (0..3).map(|row| shard.record_batch(row..row + 1).unwrap());
+    for (row, one) in one_by_one.enumerate() {
+        assert_eq!(whole.slice(row, 1), one);
+    }
     assert_eq!(shard.record_batch(3..3).unwrap().num_rows(), 0);
     let error = shard.record_batch(2..4).unwrap_err();
     assert_eq!(error.to_string(), "there is no row 4: the shard has 3 rows");

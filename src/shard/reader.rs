@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_buffer::Buffer;
 
 use super::field_reader::{FieldReader, Folder};
@@ -165,18 +165,19 @@ impl Shard {
         Ok(slot.get_or_init(|| opened))
     }
 
-    /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]. Fixed fields are not copied.
+    /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]. Values are shared with the mapped
+    /// files, but for bools, and offsets where `rows` does not begin with 0.
     ///
     /// # Errors
     /// There are no such rows, or the files of a field are damaged.
     pub fn record_batch(&self, rows: Range<u64>) -> Result<RecordBatch> {
-        let columns: Vec<_> = (0..self.fields.len())
-            .map(|index| self.field_at(index)?.column(rows.clone()))
-            .collect::<Result<_>>()?;
-        let n_rows = rows.end.saturating_sub(rows.start);
-        self.schema
-            .batch(&columns, usize::try_from(n_rows).unwrap_or(usize::MAX))
-            .map_err(|source| ReadError::Schema { path: self.folder.path.clone(), source })
+        let arrays = (0..self.fields.len())
+            .map(|index| self.field_at(index)?.array(rows.clone()))
+            .collect::<Result<Vec<_>>>()?;
+        let n_rows = usize::try_from(rows.end.saturating_sub(rows.start)).ok();
+        let options = RecordBatchOptions::new().with_row_count(n_rows);
+        RecordBatch::try_new_with_options(self.schema.arrow_schema(), arrays, &options)
+            .map_err(|e| ReadError::damaged(&self.folder.path, e.to_string()))
     }
 
     /// The row with this key, `None` where there is none.
