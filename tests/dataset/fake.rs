@@ -41,6 +41,8 @@ pub(crate) struct Fake {
     pub(crate) hashed: Vec<String>,
     /// Partitions that were built.
     pub(crate) n_built: usize,
+    /// Records that are not adopted.
+    pub(crate) set_aside: BTreeSet<String>,
     /// Commit after this batch of the first partition and stop.
     pub(crate) stop_after: Option<usize>,
 }
@@ -56,6 +58,7 @@ impl Fake {
             root: "/data".to_owned(),
             hashed: Vec::new(),
             n_built: 0,
+            set_aside: BTreeSet::new(),
             stop_after: None,
         }
     }
@@ -128,7 +131,7 @@ impl Fake {
             Arc::clone(place.storage()),
             place.home().clone(),
             Arc::clone(&stamps),
-            BTreeSet::new(),
+            self.set_aside.clone(),
         )?;
         let parts = self.parts();
         let mut records: Vec<Option<RecordName>> = vec![None; parts.len()];

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rowmill::dataset::finalize::{Generation, PlannedPartition, finalize};
+use rowmill::dataset::manifest::Manifest;
 use rowmill::dataset::record::{Record, RecordName, RecordNames};
 use rowmill::dataset::sentinel::Sentinel;
 use rowmill::dataset::verify::{Progress, verify};
@@ -213,6 +214,45 @@ fn a_manifest_that_contradicts_itself_does_not_open() {
         let error = Dataset::open_in(disk(&memory), &dir).unwrap_err();
         assert!(error.to_string().contains(message), "{name}: {error}");
     }
+}
+
+#[test]
+fn of_two_records_that_agree_the_one_that_the_manifest_names_counts() {
+    let (memory, fake, records) = built();
+    let mut other = read(&memory, &fake, &records[1]);
+    other.shards.reverse();
+    let place = Workplace::open(disk(&memory), fake.home()).unwrap();
+    let other = other.write(&place).unwrap();
+    drop(place);
+    let named_by = |sentinel: Sentinel| {
+        let manifest = Manifest::read(&memory, fake.home().dir(), &sentinel).unwrap();
+        manifest.partitions[1].record.clone()
+    };
+    let mut both = [records[1].clone(), other];
+    both.sort();
+    for current in &both {
+        let mut records = records.clone();
+        records[1] = current.clone();
+        finalize_again(&memory, &fake, &records).unwrap();
+        let mut again = fake.clone();
+        again.n_built = 0;
+        assert_eq!(named_by(again.build(&disk(&memory)).unwrap()), current.as_str());
+        assert_eq!(again.n_built, 0);
+    }
+    memory.remove_file(&fake.home().sentinel()).unwrap();
+    let first = both[0].as_str();
+    assert_eq!(named_by(fake.clone().build(&disk(&memory)).unwrap()), first, "no manifest");
+}
+
+#[test]
+fn a_record_that_is_set_aside_is_not_adopted() {
+    let (memory, mut fake, records) = built();
+    let want = sealed(&memory, &fake.home());
+    fake.n_built = 0;
+    fake.set_aside.insert(records[2].as_str().to_owned());
+    fake.build(&disk(&memory)).unwrap();
+    assert_eq!(fake.n_built, 1);
+    assert!(sealed(&memory, &fake.home()) == want);
 }
 
 #[test]
