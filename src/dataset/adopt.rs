@@ -52,7 +52,8 @@ impl Adopter {
     }
 
     /// The record that counts for the partition of `slot`, which reads `part` below `root`; `None` if
-    /// it must be built.
+    /// it must be built. `limit` is how many source rows are left to read, where they are limited: a
+    /// record of a partition that ended elsewhere is not adopted.
     ///
     /// `digests` hashes inputs (inputs first, then side inputs); it is called at most once, for those
     /// that no stamp knows, and only if there is a record to compare them with.
@@ -64,6 +65,7 @@ impl Adopter {
         slot: &str,
         root: &str,
         part: &Part,
+        limit: Option<u64>,
         digests: impl FnOnce(&Part) -> Result<Vec<InputDigest>, E>,
     ) -> Result<Option<(RecordName, Record)>, E> {
         let mut names: Vec<_> = self.names.of_slot(slot).iter().collect();
@@ -75,7 +77,8 @@ impl Adopter {
         let found = self.contents(slot, root, part, digests)?;
         for name in names {
             let record = self.read(name)?;
-            if record.inputs.iter().chain(&record.side).eq(&found)
+            if record.limit == limit
+                && record.inputs.iter().chain(&record.side).eq(&found)
                 && record.inputs.len() == part.inputs.len()
                 && self.has_shards(&record)?
             {

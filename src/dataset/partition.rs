@@ -43,6 +43,8 @@ pub struct PartitionOptions {
     pub limits: ShardLimits,
     /// How often rows are made durable.
     pub commits: CommitPolicy,
+    /// Source rows that are left to read, where they are limited; stands in the record.
+    pub limit: Option<u64>,
 }
 
 /// A partition that is being built.
@@ -53,6 +55,7 @@ pub struct Partition {
     slot: String,
     root: String,
     part: Arc<Part>,
+    limit: Option<u64>,
     writer: Writer,
 }
 
@@ -77,7 +80,7 @@ impl Partition {
         stamps: Arc<Stamps>,
         options: PartitionOptions,
     ) -> Result<(Self, Resume)> {
-        let PartitionOptions { slot, part, root, schema, stages, limits, commits } = options;
+        let PartitionOptions { slot, part, root, schema, stages, limits, commits, limit } = options;
         begin(&place, &slot, &root, &part)?;
         let inputs = part.inputs.iter().map(|input| ShardInput {
             path: input.input.path.clone(),
@@ -95,7 +98,7 @@ impl Partition {
             commits,
         };
         let (writer, resume) = Writer::open(Arc::clone(place.storage()), options)?;
-        Ok((Self { place, stamps, slot, root, part, writer }, resume))
+        Ok((Self { place, stamps, slot, root, part, limit, writer }, resume))
     }
 
     /// What it reads.
@@ -142,7 +145,7 @@ impl Partition {
     /// # Errors
     /// The disk's; digests of other inputs; books that do not close.
     pub fn finish(self, digests: &[InputDigest]) -> Result<Built> {
-        let Self { place, stamps, slot, root, part, writer } = self;
+        let Self { place, stamps, slot, root, part, limit, writer } = self;
         let finished = writer.finish()?;
         let entry = |shard: &SealedShard| ShardEntry {
             bytes: shard.bytes(),
@@ -150,7 +153,8 @@ impl Partition {
             rows: shard.rows(),
         };
         let shards = finished.shards.iter().map(entry).collect();
-        let record = Record::new(place.home(), &slot, &part, digests, shards, &finished.books)?;
+        let record =
+            Record::new(place.home(), &slot, &part, digests, shards, &finished.books, limit)?;
         let sides: Vec<_> = part.side.iter().map(whole).collect();
         for (input, digest) in part.inputs.iter().chain(&sides).zip(digests) {
             stamps.learn(&root, input, digest.blake3)?;

@@ -81,6 +81,9 @@ pub struct Record {
     pub inputs: Vec<Contents>,
     /// Version of the layout.
     pub layout: u32,
+    /// Source rows that were left to read when the partition began, where they are limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Rows of all shards.
     pub rows: u64,
     /// The shards, in order.
@@ -157,6 +160,7 @@ impl Record {
         digests: &[InputDigest],
         shards: Vec<ShardEntry>,
         books: &Books,
+        limit: Option<u64>,
     ) -> Result<Self> {
         let foreign =
             |path: &str| DatasetError::Digests { slot: slot.to_owned(), path: path.to_owned() };
@@ -181,6 +185,7 @@ impl Record {
             cache_key: home.cache_key().to_owned(),
             inputs: contents,
             layout: LAYOUT,
+            limit,
             rows: shards.iter().map(|shard| shard.rows).sum(),
             shards,
             side,
@@ -358,7 +363,7 @@ mod tests {
     }
 
     fn record(home: &Home) -> Record {
-        Record::new(home, SLOT, &part(), &digests(), shards(6), &books()).unwrap()
+        Record::new(home, SLOT, &part(), &digests(), shards(6), &books(), None).unwrap()
     }
 
     /// Damage done to a record.
@@ -475,7 +480,8 @@ mod tests {
             ("one too many", long, "more"),
             ("whole file instead of the range", other, "b.csv"),
         ] {
-            let error = Record::new(place.home(), SLOT, &part(), &digests, shards(6), &books());
+            let error =
+                Record::new(place.home(), SLOT, &part(), &digests, shards(6), &books(), None);
             assert_eq!(error.unwrap_err().to_string(), message(path), "{name}");
         }
     }
@@ -484,7 +490,7 @@ mod tests {
     fn rows_that_are_lost_leave_no_record() {
         let memory = Memory::new(Overlap::Now);
         let place = place(&memory);
-        let error = Record::new(place.home(), SLOT, &part(), &digests(), shards(5), &books());
+        let error = Record::new(place.home(), SLOT, &part(), &digests(), shards(5), &books(), None);
         let message = error.unwrap_err().to_string();
         assert_eq!(
             message,

@@ -138,7 +138,7 @@ pub(super) async fn build(
     let (finished, when_finished) = oneshot::channel();
     let write = WriteStage { meter: Arc::clone(&context.meters.write) };
     let shared = Arc::clone(&context);
-    let sink = move || Sink::open(shared, index, part, limit.is_some(), finished);
+    let sink = move || Sink::open(shared, index, part, limit, finished);
     scope.blocking("write", move || write.run(sink, tell, to_write, &control));
 
     let ended = scope.join().await;
@@ -165,11 +165,11 @@ impl Sink {
         context: Arc<Context>,
         index: usize,
         part: Arc<Part>,
-        is_limited: bool,
+        limit: Option<RowLimit>,
         finished: oneshot::Sender<Finished>,
     ) -> Result<Self, StageError> {
         let slot = context.plan.slot(index).to_owned();
-        if is_limited {
+        if limit.is_some() {
             // How many source rows were read before a restart is not noted: begin again.
             partition::clear(&context.place, &slot)?;
         }
@@ -183,6 +183,7 @@ impl Sink {
             stages: pipeline.stage_names.clone(),
             limits: pipeline.shard_limits(),
             commits: CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) },
+            limit: limit.as_ref().map(RowLimit::left),
         };
         let (place, stamps) = (Arc::clone(&context.place), Arc::clone(&context.stamps));
         let (writer, resume) = Partition::open(place, stamps, options)?;

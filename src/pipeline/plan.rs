@@ -23,6 +23,7 @@ use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
 use crate::shard::memory_bytes;
 use crate::sources::{BatchLimits, SourceError};
+use crate::stages::RowLimit;
 
 /// What a run is about to do.
 #[derive(Debug)]
@@ -176,14 +177,34 @@ impl Pipeline {
         )?;
         let mut digests = SideDigests { pipeline: self, stamps: &stamps, known: HashMap::new() };
         let mut partitions = Vec::with_capacity(divided.len());
+        // What is left to a partition is known only while all those before it are done.
+        let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
+        let mut is_known = true;
         for (index, division) in divided.into_iter().enumerate() {
+            if is_known && limit.as_ref().is_some_and(RowLimit::is_reached) {
+                break;
+            }
             let ranges = division.inputs(&inputs);
             let own: Vec<Input> = ranges.iter().map(|range| range.input.clone()).collect();
             let side = self.source.side_inputs(&own).map_err(failed)?;
             let slot = self.slot_of(&ranges, &side, &mut digests, &types)?;
             let bytes = ranges.iter().map(InputRange::bytes).sum();
             let part = Part { inputs: ranges, side };
-            let state = self.state_of(&slot, &part, &adopter)?;
+            let left = limit.as_ref().map(RowLimit::left);
+            let adopted = if is_known { self.adopted(&slot, &part, left, &adopter)? } else { None };
+            let state = match adopted {
+                Some(done) => {
+                    if let Some(limit) = &mut limit {
+                        limit.spend(done.source_rows);
+                    }
+                    State::Done(done)
+                }
+                None => {
+                    is_known = limit.is_none();
+                    let begun = self.storage.stat(&self.home.begun(&slot))?;
+                    if begun.is_some() { State::Begun } else { State::New }
+                }
+            };
             partitions.push(Planned { index, slot, bytes, state, division, side: part.side });
         }
         let to_build = partitions.iter().filter(|p| !matches!(p.state, State::Done(_))).count();
@@ -246,17 +267,23 @@ impl Pipeline {
         Ok(slot(self.home.cache_key(), &inputs, &side, types))
     }
 
-    fn state_of(&self, slot: &str, part: &Part, adopter: &Adopter) -> Result<State, PipelineError> {
+    /// The record of an earlier run that is taken over, if there is one.
+    fn adopted(
+        &self,
+        slot: &str,
+        part: &Part,
+        limit: Option<u64>,
+        adopter: &Adopter,
+    ) -> Result<Option<Done>, PipelineError> {
         let hash = |part: &Part| {
             let failed = |source| PipelineError::Source { stage: self.source_name(), source };
             self.source.digests(part).map_err(failed)
         };
-        if let Some((name, record)) = adopter.adopt(slot, &self.root(), part, hash)? {
+        let adopted = adopter.adopt(slot, &self.root(), part, limit, hash)?;
+        Ok(adopted.map(|(name, record)| {
             let source_rows = record.books.get(&self.source_name()).map_or(0, |b| b.entered);
-            return Ok(State::Done(Done { name, rows: record.rows, source_rows }));
-        }
-        let is_begun = self.storage.stat(&self.home.begun(slot))?.is_some();
-        Ok(if is_begun { State::Begun } else { State::New })
+            Done { name, rows: record.rows, source_rows }
+        }))
     }
 
     fn bound(

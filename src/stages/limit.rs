@@ -17,6 +17,12 @@ impl RowLimit {
         Self { left: n }
     }
 
+    /// Source rows that may still be read.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Whether nothing more may be read.
     #[must_use]
     pub fn is_reached(&self) -> bool {

@@ -139,7 +139,7 @@ impl Fake {
             let part = &parts[index];
             let slot = self.slot(part);
             let mut hashed = Vec::new();
-            let adopted = adopter.adopt(&slot, &self.root, part, |unknown| {
+            let adopted = adopter.adopt(&slot, &self.root, part, None, |unknown| {
                 hashed.extend(unknown.inputs.iter().map(|i| i.input.path.clone()));
                 Ok::<_, DatasetError>(self.digests(unknown))
             })?;
@@ -183,6 +183,7 @@ impl Fake {
             stages: self.stages(),
             limits: ShardLimits { rows: 4, ..ShardLimits::default() },
             commits: CommitPolicy { bytes: 1, interval: None },
+            limit: None,
         };
         let (mut partition, resume) =
             Partition::open(Arc::clone(place), Arc::clone(stamps), options)?;
