@@ -164,17 +164,6 @@ impl Partition {
         clear(&place, &slot)?;
         Ok(Built { name, record, shards: finished.shards })
     }
-
-    /// Gives the partition up, because an input changed while it was read: the next run begins it
-    /// anew. Shards that were sealed stay, and are found again if they come out the same.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn abandon(self) -> Result<()> {
-        let Self { place, slot, writer, .. } = self;
-        drop(writer);
-        clear(&place, &slot)
-    }
 }
 
 /// Removes the working state of a partition, if there is any.
