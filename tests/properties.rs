@@ -1,4 +1,11 @@
 //! Rows of any schema: written, sealed, read again.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "tests count small things"
+)]
 
 mod model;
 mod shards;

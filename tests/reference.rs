@@ -1,4 +1,5 @@
 //! The reader in Python, written from `docs/format.md` alone, against what is written.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 #[path = "dataset/fake.rs"]
 mod fake;
