@@ -5,6 +5,7 @@
 //! Invariants:
 //! 1. What the log and the manifests promise is found before a row is taken.
 //! 2. What is refused stays as it was found.
+//! 3. What is found to be sealed is durable before anything is said of it.
 
 use std::sync::Arc;
 
@@ -40,11 +41,27 @@ impl Writer {
             }
             self.sealed.push(sealed);
         }
+        self.make_sealed_durable()?;
         let rows = self.rows_before + self.shard.as_ref().map_or(0, |s| s.fields.n_rows());
         self.progress = Progress { rows, ..Progress::default() };
         let cut = continued.or_else(|| self.log.entries().last().map(|e| e.cut.clone()));
         let Some(cut) = cut else { return Ok(Resume::Start) };
         self.resume(cut, rows)
+    }
+
+    /// Syncs the places of sealed shards: a run that was killed may have put them there and not
+    /// lived to do it.
+    fn make_sealed_durable(&self) -> Result<(), ShardError> {
+        let dataset = &self.options.dataset;
+        let open_shards = layout::open_shards(dataset, &self.options.slot);
+        if self.sealed.is_empty() {
+            return Ok(());
+        }
+        self.storage.sync_dir(&layout::shards(dataset))?;
+        if self.storage.stat(&open_shards)?.is_some() {
+            self.storage.sync_dir(&open_shards)?;
+        }
+        Ok(())
     }
 
     /// Continues at `cut`.
