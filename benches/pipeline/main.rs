@@ -1,0 +1,195 @@
+//! `rowmill run` from start to end: against the plain writer, beside a script with `numpy.memmap`,
+//! killed and resumed, and with nothing left to do.
+//!
+//!     cargo bench --bench pipeline [-- --quick] [--shape files] [--json]
+//!
+//! Shapes are files, wide and tiny (see `inputs`). Times are those of processes, start included;
+//! inputs are cached by the system. What was measured and why is in `docs/performance.md`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a bench measures the file system beside Rowmill, and says what it found"
+)]
+#![expect(clippy::cast_precision_loss, reason = "made-up values, and rates for people")]
+
+mod inputs;
+#[path = "../machine/mod.rs"]
+mod machine;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use inputs::{Case, NAMES};
+use machine::plain::Plain;
+use machine::table::{Figure, Target};
+use machine::{Args, Result, Scratch, compare, lanes, median, remove, timed};
+use serde_json::Value;
+
+/// What the definitions leave at its default.
+const MEMORY_MIB: f64 = 1024.0;
+const MIB: f64 = 1024.0 * 1024.0;
+/// So that a run can be killed between many commits.
+const MANY_COMMITS: &[&str] = &["--set", "run.commit_bytes=8388608"];
+
+fn main() -> Result<()> {
+    let Some(args) = Args::read()? else { return Ok(()) };
+    let mut scratch = Scratch::new("pipeline")?;
+    let mut figures = Vec::new();
+    for name in NAMES.into_iter().filter(|name| args.wants(name)) {
+        let dir = scratch.fresh();
+        let case = Case::make(name, &dir, args.quick)?;
+        eprintln!("{name}: {} rows, {}, {} MB", case.n_rows, case.about, case.bytes / 1_000_000);
+        figures.extend(measure(&case, args.rounds(), &dir.join("out"), &dir.join("other"))?);
+        machine::remove(&dir)?;
+    }
+    println!("{}", machine::table::print(&figures, args.json).trim_end());
+    Ok(())
+}
+
+fn measure(case: &Case, rounds: usize, out: &Path, other: &Path) -> Result<Vec<Figure>> {
+    let (_, report) = run(case, out, &[])?;
+    let (peak, bytes) = (number(&report, "peak_rss_bytes")?, number(&report, "bytes")?);
+    let mut again = Vec::new();
+    for _ in 0..rounds {
+        let (time, report) = run(case, out, &[])?;
+        if report.get("up_to_date") != Some(&Value::Bool(true)) {
+            return Err("a second run built something".into());
+        }
+        again.push(time);
+    }
+    let files = files_of(&report)?;
+    let build = || {
+        remove(out)?;
+        Ok(run(case, out, &[])?.0)
+    };
+    let plain = Plain::new();
+    let against_plain = compare(rounds, build, || {
+        remove(other)?;
+        Ok(plain.write(other, &files)?)
+    })?;
+    let against_script = compare(rounds, build, || {
+        remove(other)?;
+        by_hand(case, other)
+    })?;
+    remove(other)?;
+    let (overhead, allowed) = resume(case, rounds, out)?;
+    let milliseconds = |time: Duration| (time.as_secs_f64() * 1e3, "ms");
+    let rows = (case.n_rows as f64 / 1e3, "k rows/s");
+    let title = |what| (case.name, what);
+    Ok(vec![
+        Figure::rate(title("run"), (bytes / 1e9, "GB/s"), "plain", against_plain, case.target),
+        Figure::rate(title("run, rows"), rows, "memmap.py", against_script, Target::Open),
+        Figure::alone(title("run again, up to date"), milliseconds(median(again)), Target::Open),
+        Figure::alone(
+            title("kill -9 and resume, beyond the rows that are left"),
+            (overhead * 1e3, "ms"),
+            Target::AtMost(allowed * 1e3),
+        ),
+        Figure::alone(title("peak memory"), (peak / MIB, "MiB"), Target::AtMost(MEMORY_MIB + 64.0)),
+    ])
+}
+
+fn rowmill(case: &Case, out: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowmill"));
+    command.arg("run").arg(&case.definition).arg("--out").arg(out).arg("--json").args(more);
+    command
+}
+
+/// Runs to the end, and gives the time and the report.
+fn run(case: &Case, out: &Path, more: &[&str]) -> Result<(Duration, Value)> {
+    let mut command = rowmill(case, out, more);
+    let (time, output) = timed(|| Ok(command.args(["--progress", "none"]).output()?))?;
+    Ok((time, serde_json::from_slice(&checked(output)?)?))
+}
+
+fn by_hand(case: &Case, out: &Path) -> Result<Duration> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pipeline/memmap.py");
+    let (kind, inputs) = &case.by_hand;
+    let mut python = Command::new("python3");
+    python.arg("-B").arg(script).arg(kind).arg(inputs).arg(out);
+    let (time, output) = timed(|| Ok(python.output()?))?;
+    checked(output)?;
+    Ok(time)
+}
+
+fn checked(output: Output) -> Result<Vec<u8>> {
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned().into())
+}
+
+fn number(report: &Value, key: &str) -> Result<f64> {
+    report
+        .get(key)
+        .and_then(Value::as_f64)
+        .ok_or_else(|| format!("no `{key}` in the report").into())
+}
+
+/// The sizes of the files of all shards, in as many lanes as Rowmill has jobs.
+fn files_of(report: &Value) -> Result<Vec<Vec<machine::plain::Shard>>> {
+    let dataset = report.get("dataset").and_then(Value::as_str).ok_or("no `dataset`")?;
+    let mut files = vec![Vec::new(); lanes()];
+    for (n, shard) in fs::read_dir(Path::new(dataset).join("shards"))?.enumerate() {
+        let lane = n % files.len();
+        files[lane].push(Plain::shard_like(&shard?.path())?);
+    }
+    Ok(files)
+}
+
+/// Kills runs after three quarters of their commits. Gives the seconds that resumed runs took beyond
+/// their share of an undisturbed run (the median), and how many are aimed at.
+fn resume(case: &Case, rounds: usize, out: &Path) -> Result<(f64, f64)> {
+    let mut seen = Vec::new();
+    for _ in 0..rounds {
+        remove(out)?;
+        let (whole, _) = run(case, out, MANY_COMMITS)?;
+        remove(out)?;
+        let n_events = watch(case, out, usize::MAX)?;
+        remove(out)?;
+        watch(case, out, n_events * 3 / 4)?;
+        let open_bytes = open_bytes(out)?;
+        let (time, report) = run(case, out, MANY_COMMITS)?;
+        let left = 1.0 - number(&report, "resumed_rows")? / case.n_rows as f64;
+        let overhead = time.as_secs_f64() - whole.as_secs_f64() * left;
+        seen.push((overhead, 0.5 + open_bytes / 1e9));
+    }
+    seen.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(seen[seen.len() / 2])
+}
+
+/// Runs until so many steps are durable, then kills the run. Gives how many there were.
+fn watch(case: &Case, out: &Path, most: usize) -> Result<usize> {
+    let mut command = rowmill(case, out, MANY_COMMITS);
+    command.args(["--progress", "json"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let stderr = child.stderr.take().ok_or("no stderr")?;
+    let n = BufReader::new(stderr).lines().take(most).count();
+    child.kill()?;
+    child.wait()?;
+    Ok(n)
+}
+
+/// Bytes in open shards, which a resumed run reads once.
+fn open_bytes(out: &Path) -> Result<f64> {
+    let mut bytes = 0;
+    let mut dirs: Vec<PathBuf> = fs::read_dir(out.join("bench"))?
+        .map(|entry| Ok(entry?.path().join("work/open")))
+        .collect::<Result<_>>()?;
+    dirs.retain(|dir| dir.is_dir());
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            match entry.metadata()? {
+                meta if meta.is_dir() => dirs.push(entry.path()),
+                meta => bytes += meta.len(),
+            }
+        }
+    }
+    Ok(bytes as f64)
+}
