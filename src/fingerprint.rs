@@ -42,11 +42,7 @@ pub fn canonical_json(value: &Value) -> String {
 /// SHA-256 as 64 lower-case hex digits.
 #[must_use]
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        push_hex(byte, &mut hex);
-    }
-    hex
+    hex(&Sha256::digest(bytes))
 }
 
 /// The cache key of a dataset with this identity.
@@ -96,13 +92,14 @@ pub fn slot(
     side: &[InputName<'_>],
     types: &Value,
 ) -> String {
-    let document = json!({
-        "cache_key": cache_key,
-        "inputs": names(inputs),
-        "side": names(side),
-        "types": types,
-    });
-    hash(&document, SLOT_DIGITS)
+    let mut hash = ObjectHash::new();
+    hash.text("cache_key", cache_key);
+    hash.inputs("inputs", inputs.iter().copied());
+    hash.inputs("side", side.iter().copied());
+    hash.value("types", types);
+    let mut hex = hash.hex();
+    hex.truncate(SLOT_DIGITS);
+    hex
 }
 
 /// The fingerprint of a dataset. `inputs_b3` has, for each partition in dataset order, the BLAKE3 of
@@ -111,6 +108,83 @@ pub fn slot(
 pub fn dataset_fingerprint<S: AsRef<str>>(cache_key: &str, inputs_b3: &[S]) -> String {
     let inputs: Vec<&str> = inputs_b3.iter().map(AsRef::as_ref).collect();
     hash(&json!({"cache_key": cache_key, "inputs": inputs}), 64)
+}
+
+/// SHA-256 of the canonical JSON of an object, taken member by member: a list of many inputs never
+/// stands in memory as a document.
+#[derive(Debug)]
+pub struct ObjectHash {
+    hasher: Sha256,
+    /// What is hashed next.
+    text: String,
+    last_key: Option<&'static str>,
+}
+
+impl ObjectHash {
+    /// An object without members.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { hasher: Sha256::new(), text: "{".to_owned(), last_key: None }
+    }
+
+    /// Adds a string. Members are given in the order of their keys.
+    pub fn text(&mut self, key: &'static str, text: &str) {
+        self.key(key);
+        write_string(text, &mut self.text);
+    }
+
+    /// Adds any value.
+    pub fn value(&mut self, key: &'static str, value: &Value) {
+        self.key(key);
+        write_value(value, &mut self.text);
+    }
+
+    /// Adds a list of inputs as [`InputName::to_json`] writes each.
+    pub fn inputs<'a>(
+        &mut self,
+        key: &'static str,
+        inputs: impl IntoIterator<Item = InputName<'a>>,
+    ) {
+        self.key(key);
+        self.text.push('[');
+        for (i, input) in inputs.into_iter().enumerate() {
+            if i > 0 {
+                self.text.push(',');
+            }
+            write_value(&input.to_json(), &mut self.text);
+            self.drain();
+        }
+        self.text.push(']');
+    }
+
+    /// The digest as 64 lower-case hex digits.
+    #[must_use]
+    pub fn hex(mut self) -> String {
+        self.text.push('}');
+        self.drain();
+        hex(&self.hasher.finalize())
+    }
+
+    fn key(&mut self, key: &'static str) {
+        assert!(self.last_key < Some(key), "members come in the order of their keys");
+        if self.last_key.is_some() {
+            self.text.push(',');
+        }
+        self.last_key = Some(key);
+        write_string(key, &mut self.text);
+        self.text.push(':');
+    }
+
+    fn drain(&mut self) {
+        self.hasher.update(self.text.as_bytes());
+        self.text.clear();
+    }
+}
+
+impl Default for ObjectHash {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Size and time of a file: while both stay, its digest is believed without reading it again.
@@ -135,13 +209,17 @@ impl Stamp {
     }
 }
 
-fn names(inputs: &[InputName<'_>]) -> Vec<Value> {
-    inputs.iter().map(InputName::to_json).collect()
-}
-
 fn hash(document: &Value, digits: usize) -> String {
     let mut hex = sha256_hex(canonical_json(document).as_bytes());
     hex.truncate(digits);
+    hex
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        push_hex(*byte, &mut hex);
+    }
     hex
 }
 
@@ -315,6 +393,26 @@ mod tests {
             "3138d2206c0d5fe2c9d7ccfc002f85ad1b1749d348ea3a32182b820eeb7653ff",
         ];
         assert_eq!(got, want);
+    }
+
+    #[test]
+    fn an_object_hashed_by_members_is_the_hash_of_the_document() {
+        let range = 3..9;
+        let inputs =
+            [input("a", 1), InputName { path: "ü", size: 6, range: Some(&range), b3: Some("00") }];
+        let mut hash = ObjectHash::new();
+        hash.inputs("inputs", inputs);
+        hash.inputs("none", []);
+        hash.text("text", "\"é\"");
+        hash.value("value", &json!({"b": 1, "a": [0.5]}));
+        let document = json!({
+            "inputs": inputs.iter().map(InputName::to_json).collect::<Vec<_>>(),
+            "none": [],
+            "text": "\"é\"",
+            "value": {"a": [0.5], "b": 1},
+        });
+        assert_eq!(hash.hex(), sha256_hex(canonical_json(&document).as_bytes()));
+        assert_eq!(ObjectHash::new().hex(), sha256_hex(b"{}"));
     }
 
     #[test]

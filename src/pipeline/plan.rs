@@ -25,6 +25,14 @@ use crate::shard::memory_bytes;
 use crate::sources::{BatchLimits, SourceError};
 use crate::stages::RowLimit;
 
+/// Held of each input for the whole run beside its path: its place in the list, and its stamp.
+const LISTED_BYTES: usize = size_of::<Input>() + 128;
+/// Held of each input of a partition at work beside copies of its path: what is read, the names in
+/// the shard's fingerprint, its digest, its line of the record.
+const AT_WORK_BYTES: usize = 384;
+/// Copies of its path.
+const AT_WORK_PATHS: usize = 4;
+
 /// What a run is about to do.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -177,6 +185,7 @@ impl Pipeline {
         )?;
         let mut digests = SideDigests { pipeline: self, stamps: &stamps, known: HashMap::new() };
         let mut partitions = Vec::with_capacity(divided.len());
+        let mut largest_part = 0;
         // What is left to a partition is known only while all those before it are done.
         let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
         let mut is_known = true;
@@ -205,10 +214,13 @@ impl Pipeline {
                     if begun.is_some() { State::Begun } else { State::New }
                 }
             };
+            if !matches!(state, State::Done(_)) {
+                largest_part = largest_part.max(held_bytes(&part));
+            }
             partitions.push(Planned { index, slot, bytes, state, division, side: part.side });
         }
-        let to_build = partitions.iter().filter(|p| !matches!(p.state, State::Done(_))).count();
-        let bound = self.bound(&inputs, &schema, to_build)?;
+        let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
+        let bound = self.bound(&inputs, &schema, n_to_build, largest_part)?;
         Ok(Plan { columns, schema, inputs, partitions, stamps, bound })
     }
 
@@ -290,7 +302,8 @@ impl Pipeline {
         &self,
         inputs: &[Input],
         schema: &RowSchema,
-        partitions: usize,
+        n_to_build: usize,
+        largest_part: usize,
     ) -> Result<MemoryBound, PipelineError> {
         let (run, data) = (&self.definition.run, &self.definition.data.dataset);
         let limits = BatchLimits {
@@ -298,8 +311,8 @@ impl Pipeline {
             bytes: run.batch_bytes,
             row_bytes: data.max_row_bytes,
         };
-        let listed =
-            inputs.iter().map(|input| size_of::<Input>() + input.path.len()).sum::<usize>();
+        let listed = inputs.iter().map(|input| LISTED_BYTES + input.path.len()).sum::<usize>();
+        let writer_bytes = memory_bytes(schema, &self.shard_limits());
         let growth = self.transforms.iter().fold(100, |percent: u64, transform| {
             percent.saturating_mul(transform.growth_percent()).div_ceil(100)
         });
@@ -307,16 +320,22 @@ impl Pipeline {
             memory: run.memory,
             jobs: run.jobs,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            partitions,
+            partitions: n_to_build,
             batch_bytes: run.batch_bytes as u64,
             row_bytes: data.max_row_bytes,
             transforms: self.transforms.len(),
             growth_percent: growth,
             inputs_bytes: listed as u64,
             reader_bytes: self.source.reader_bytes(limits),
-            writer_bytes: memory_bytes(schema, &self.shard_limits()),
+            writer_bytes: writer_bytes.saturating_add(largest_part as u64),
         })
     }
+}
+
+/// What a partition at work holds of its list of inputs.
+fn held_bytes(part: &Part) -> usize {
+    let inputs = part.inputs.iter().map(|range| &range.input).chain(&part.side);
+    inputs.map(|input| AT_WORK_BYTES + AT_WORK_PATHS * input.path.len()).sum()
 }
 
 /// Digests of side inputs, each found once.

@@ -95,7 +95,7 @@ pub fn document(value: &Value) -> Vec<u8> {
 }
 
 /// The same value with the keys of its objects in order, whichever map `serde_json` was built with.
-fn sorted(value: &Value) -> Value {
+pub(super) fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();

@@ -11,23 +11,24 @@
 //! 3. A sealed shard's bytes are a function of its rows and rejects, of the inputs' names and of
 //!    where it stands in its partition.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::error::{Damage, Fault, ShardError};
 use super::file::{FileSums, ShardFile};
 use super::manifest::{Cut, LogEntry, Next, Segment};
 use super::open::OpenShard;
-use super::options::WriterOptions;
+use super::options::{ShardInput, WriterOptions};
 use super::partition_log::PartitionLog;
 use super::stream::Stream;
 use super::{index, keys, layout, trash};
 use crate::batch::Position;
-use crate::fingerprint::{InputName, canonical_json, sha256_hex};
+use crate::fingerprint::{InputName, ObjectHash};
 use crate::schema::{Field, FileRole, LAYOUT};
-use crate::storage::{EntryKind, Storage, parent};
+use crate::storage::{EntryKind, Storage, StorageError, parent};
 
 /// A shard whose sentinel is in place. Only sealing one, or verifying it, makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,10 +120,11 @@ pub(super) fn seal(
     for (name, document) in [
         (layout::SCHEMA, options.schema.to_json()),
         (layout::SHAPES, options.schema.shapes_json(rows, &entries)),
-        (layout::FINGERPRINT, fingerprint(options, first, cut.next)),
     ] {
         make(name, &mut |file| file.append(&layout::document(&document)))?;
     }
+    let fingerprint = Fingerprint::new(options, first, cut.next);
+    make(layout::FINGERPRINT, &mut |file| fingerprint.write(file))?;
     sums.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
     let mut blocks = ShardFile::create(storage, &dir, layout::BLOCKS)?;
     for block in sums.iter().flat_map(|file| &file.blocks) {
@@ -238,24 +240,67 @@ fn sum_list(sums: &[FileSums]) -> String {
     lines.collect()
 }
 
-/// The document of `fingerprint.json`.
-fn fingerprint(options: &WriterOptions, first: Option<Position>, next: Next) -> Value {
-    let inputs = options.inputs.iter().map(|input| {
-        let (path, size, range) = (input.path.as_str(), input.size, input.range.as_ref());
-        InputName { path, size, range, b3: None }.to_json()
-    });
-    let mut document = json!({
-        "cache_key": options.cache_key,
-        "inputs": inputs.collect::<Vec<_>>(),
-        "layout": LAYOUT,
-        "slot": options.slot,
-        "source": { "from": first, "to": next.position() },
-    });
-    let hash = sha256_hex(canonical_json(&document).as_bytes());
-    if let Some(members) = document.as_object_mut() {
-        members.insert("hash".to_owned(), hash.into());
+/// The document of `fingerprint.json`, its keys in order.
+#[derive(Serialize)]
+struct Fingerprint<'a> {
+    cache_key: &'a str,
+    hash: String,
+    #[serde(serialize_with = "names")]
+    inputs: &'a [ShardInput],
+    layout: u32,
+    slot: &'a str,
+    source: Value,
+}
+
+impl<'a> Fingerprint<'a> {
+    fn new(options: &'a WriterOptions, first: Option<Position>, next: Next) -> Self {
+        let WriterOptions { cache_key, slot, inputs, .. } = options;
+        let source = layout::sorted(&json!({ "from": first, "to": next.position() }));
+        let mut hash = ObjectHash::new();
+        hash.text("cache_key", cache_key);
+        hash.inputs("inputs", inputs.iter().map(name_of));
+        hash.value("layout", &LAYOUT.into());
+        hash.text("slot", slot);
+        hash.value("source", &source);
+        Self { cache_key, hash: hash.hex(), inputs, layout: LAYOUT, slot, source }
     }
-    document
+
+    /// Writes it an input at a time: there may be a great many.
+    fn write(&self, file: &mut ShardFile) -> Result<(), ShardError> {
+        let mut out = Out { file, failed: Ok(()) };
+        let written = serde_json::to_writer_pretty(&mut out, self);
+        out.failed?;
+        written.map_err(|e| StorageError::new("format", layout::FINGERPRINT, e.into()))?;
+        file.append(b"\n")
+    }
+}
+
+fn name_of(input: &ShardInput) -> InputName<'_> {
+    InputName { path: &input.path, size: input.size, range: input.range.as_ref(), b3: None }
+}
+
+fn names<S: Serializer>(inputs: &[ShardInput], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(inputs.iter().map(|input| layout::sorted(&name_of(input).to_json())))
+}
+
+/// Lets a formatter write into a file; keeps the error that an `io::Error` could not carry.
+struct Out<'a> {
+    file: &'a mut ShardFile,
+    failed: Result<(), ShardError>,
+}
+
+impl io::Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.failed = self.file.append(bytes);
+        match self.failed {
+            Ok(()) => Ok(bytes.len()),
+            Err(_) => Err(io::Error::other("the disk failed")),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes a dictionary as a JSON document, a value at a time.
