@@ -1,6 +1,5 @@
 //! Arguments, then the command, then its exit code. The only subscriber is set up here.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -11,7 +10,7 @@ fn main() -> ExitCode {
     let console = Console::new();
     let subscriber = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(console.has_color())
         .with_target(false)
         .with_max_level(cli.log_level);
     match cli.log {

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use clap::Args;
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::HumanBytes;
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console};
-use crate::pipeline::{CheckReport, Pipeline};
+use super::output::{CliError, Console, counted};
+use crate::pipeline::{CheckReport, FieldReport, Pipeline};
 
 /// Arguments of `rowmill check`.
 #[derive(Debug, Args)]
@@ -36,16 +36,17 @@ fn text(report: &CheckReport) -> String {
     };
     line("dataset", report.dataset.clone());
     let bytes = HumanBytes(report.input_bytes);
-    line("inputs", format!("{} files, {bytes}", HumanCount(report.inputs)));
+    line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
     line("stages", report.stages.join(" -> "));
-    let width = report.fields.iter().map(|f| f.name.chars().count()).max().unwrap_or(0);
+    let width = |of: fn(&FieldReport) -> &str| {
+        report.fields.iter().map(|field| of(field).chars().count()).max().unwrap_or(0)
+    };
+    let (names, forms) = (width(|field| &field.name), width(|field| &field.form));
     for field in &report.fields {
-        line(
-            "field",
-            format!("{:<width$}  {:<24}  {}", field.name, field.form, field.files.join(" ")),
-        );
+        let files = field.files.join(" ");
+        line("field", format!("{:<names$}  {:<forms$}  {files}", field.name, field.form));
     }
-    line("sample", format!("{} rows went through", HumanCount(report.sample_rows)));
+    line("sample", format!("{} went through", counted(report.sample_rows, "row")));
     if let Some(bytes) = report.row_bytes {
         line("row", format!("about {}", HumanBytes(bytes)));
     }

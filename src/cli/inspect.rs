@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 
-use super::output::{CliError, Console};
+use super::output::{CliError, Console, counted};
 use crate::pipeline::{
     Contents, FieldContents, Pipeline, REPORT_VERSION, RowContents, RunOverrides, contents, row,
 };
@@ -23,7 +23,7 @@ pub struct InspectArgs {
     /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
     path: PathBuf,
     /// Print this row instead, counted from 0.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     row: Option<u64>,
     /// Print a JSON document.
     #[arg(long)]
@@ -64,7 +64,7 @@ fn text(contents: &Contents) -> String {
     for field in &contents.fields {
         let share = (field.bytes * 100).checked_div(contents.bytes).unwrap_or(0);
         let values = match field.values {
-            Some(values) => format!("  {} values", HumanCount(values)),
+            Some(values) => format!("  {}", counted(values, "value")),
             None => String::new(),
         };
         line(
@@ -79,10 +79,7 @@ fn text(contents: &Contents) -> String {
     }
     for shard in contents.shards.iter().take(LISTED) {
         let bytes = HumanBytes(shard.bytes).to_string();
-        line(
-            "shard",
-            format!("{}  {:>12} rows  {bytes:>11}", shard.id, HumanCount(shard.rows).to_string()),
-        );
+        line("shard", format!("{}  {:>14}  {bytes:>11}", shard.id, counted(shard.rows, "row")));
     }
     if let Some(more) = contents.shards.len().checked_sub(LISTED).filter(|n| *n > 0) {
         line("", format!("and {more} more (--json lists all)"));

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 
+use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::pipeline::PipelineError;
@@ -69,6 +70,12 @@ impl CliError {
     }
 }
 
+/// "1 row", "1,234 rows".
+pub(super) fn counted(n: u64, thing: &str) -> String {
+    let many = if n == 1 { "" } else { "s" };
+    format!("{} {thing}{many}", HumanCount(n))
+}
+
 impl Default for Console {
     fn default() -> Self {
         Self::new()
@@ -79,8 +86,15 @@ impl Console {
     /// The process's own stdout and stderr.
     #[must_use]
     pub fn new() -> Self {
-        let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { color }
+        // https://no-color.org: set and not empty.
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { color: std::io::stderr().is_terminal() && !refused }
+    }
+
+    /// Whether stderr takes colors.
+    #[must_use]
+    pub fn has_color(&self) -> bool {
+        self.color
     }
 
     /// Prints a result.

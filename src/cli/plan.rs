@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console};
+use super::output::{CliError, Console, counted};
 use crate::pipeline::{MemoryBound, PartitionState, Pipeline, PlanReport};
 
 /// Partitions that are listed one by one; the rest is summed up.
@@ -25,6 +25,9 @@ pub struct PlanArgs {
 /// Prints what a run would do. Writes nothing.
 pub(super) fn execute(args: &PlanArgs, console: &Console) -> Result<(), CliError> {
     let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
+    for warning in pipeline.warnings() {
+        console.note(&format!("warning: {warning}"));
+    }
     let report = pipeline.plan()?;
     if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
 }
@@ -36,7 +39,7 @@ fn text(report: &PlanReport) -> String {
     };
     line("dataset", report.dataset.clone());
     let bytes = HumanBytes(report.input_bytes);
-    line("inputs", format!("{} files, {bytes}", HumanCount(report.inputs)));
+    line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
     if let Some(rows) = report.rows {
         line("rows", HumanCount(rows).to_string());
     }
@@ -45,27 +48,28 @@ fn text(report: &PlanReport) -> String {
         some.fold((0_u64, 0_u64), |(n, bytes), p| (n + 1, bytes + p.bytes))
     };
     for (state, what) in [
-        (PartitionState::Done, "are reused as they are"),
-        (PartitionState::Begun, "go on where they stopped"),
-        (PartitionState::New, "are built"),
+        (PartitionState::Done, "done: reused as it is"),
+        (PartitionState::Begun, "begun: goes on where it stopped"),
+        (PartitionState::New, "new: to be built"),
     ] {
         let (n, bytes) = in_state(state);
         if n > 0 {
-            line("partitions", format!("{n} {what} ({})", HumanBytes(bytes)));
+            line("partitions", format!("{} {what} ({})", HumanCount(n), HumanBytes(bytes)));
         }
     }
     if report.up_to_date {
         line("", "up to date: a run would build nothing".to_owned());
     }
     for partition in report.partitions.iter().take(LISTED) {
-        let rows = partition.rows.map(|n| format!("  {} rows", HumanCount(n))).unwrap_or_default();
+        let rows =
+            partition.rows.map(|n| format!("  {:>11}", counted(n, "row"))).unwrap_or_default();
         line(
             "",
             format!(
-                "{}  {:<5}  {:>6} files  {:>11}{rows}  from {}",
+                "{}  {:<5}  {:>11}  {:>11}{rows}  from {}",
                 partition.slot.get(..8).unwrap_or_default(),
                 partition.state.name(),
-                HumanCount(partition.inputs).to_string(),
+                counted(partition.inputs, "file"),
                 HumanBytes(partition.bytes).to_string(),
                 partition.first_input,
             ),
@@ -87,7 +91,14 @@ fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
         format!("at most {} of {}", HumanBytes(bound.bound_bytes), HumanBytes(bound.memory_bytes)),
     );
     line("", format!("list of inputs {}", HumanBytes(bound.inputs_bytes)));
-    line("", format!("{} jobs, each with {} threads that transform", bound.jobs, bound.workers));
+    line(
+        "",
+        format!(
+            "{}, each with {}",
+            counted(bound.jobs as u64, "job"),
+            counted(bound.workers as u64, "transforming thread")
+        ),
+    );
     for (what, bytes) in [
         ("reader", bound.reader_bytes),
         ("edges", bound.edges_bytes),

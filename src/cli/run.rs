@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use tokio_util::sync::CancellationToken;
 
-use super::output::{CliError, Console};
+use super::output::{CliError, Console, counted};
 use super::progress::{Progress, ProgressMode};
 use super::{DefinitionArgs, signals};
 use crate::pipeline::{Live, Pipeline, PipelineError, Report};
@@ -80,22 +80,23 @@ fn summary(report: &Report) -> String {
     line("dataset", report.dataset.clone());
     let state = if report.up_to_date { "  (up to date, nothing was built)" } else { "" };
     line("rows", format!("{}{state}", HumanCount(report.rows)));
-    line("shards", format!("{} in {} partitions", report.shards, report.partitions));
+    let partitions = counted(report.partitions, "partition");
+    line("shards", format!("{} in {partitions}", HumanCount(report.shards)));
     line("bytes", HumanBytes(report.bytes).to_string());
     if report.resumed_rows > 0 && !report.up_to_date {
-        line("resumed", format!("{} rows were there before", HumanCount(report.resumed_rows)));
+        line("resumed", format!("{} were there before", counted(report.resumed_rows, "row")));
     }
     if report.rejected > 0 {
-        line("rejected", format!("{} rows", HumanCount(report.rejected)));
+        line("rejected", counted(report.rejected, "row"));
     }
     for field in &report.interned {
         line(
             "interned",
             format!(
-                "{}: {} values for {} rows, {}",
+                "{}: {} share {} (counted once per shard), {}",
                 field.field,
-                HumanCount(field.values),
-                HumanCount(field.rows),
+                counted(field.rows, "row"),
+                counted(field.values, "value"),
                 HumanBytes(field.dictionary_bytes)
             ),
         );
@@ -123,7 +124,9 @@ fn summary(report: &Report) -> String {
         line("memory", format!("{} at most", HumanBytes(peak)));
     }
     if !report.current {
-        line("note", "`current` still points elsewhere: this run had --limit-rows or --set".into());
+        let why =
+            "it is for whole builds of the definition as it is, without --limit-rows or --set";
+        line("note", format!("`current` was left alone: {why}"));
     }
     text.push_str(&report.reading);
     text

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use serde_json::json;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
 
 use super::inspect::{dataset_path, document};
-use super::output::{CliError, Console};
+use super::output::{CliError, Console, counted};
+use crate::dataset::home::{CURRENT, PARTITIONS};
 use crate::dataset::verify;
 use crate::pipeline::PipelineError;
 use crate::shard::{Finding, layout, verify_shard};
@@ -29,17 +30,25 @@ pub struct VerifyArgs {
 pub(super) fn execute(args: &VerifyArgs, console: &Console) -> Result<(), CliError> {
     let path = dataset_path(&args.path)?;
     let storage: Arc<dyn Storage> = Arc::new(Local);
-    if storage.stat(&path).map_err(PipelineError::from)?.is_none() {
+    // An unreadable folder is found out below.
+    let holds = |names: &[&str]| {
+        let is_there = |name| storage.stat(&path.join(name)).is_ok_and(|entry| entry.is_some());
+        names.iter().any(is_there)
+    };
+    let is_shard = holds(&[layout::SUMS, layout::SCHEMA]);
+    if !is_shard && !holds(&[layout::COMPLETE, CURRENT, PARTITIONS]) {
+        let nothing = storage.stat(&path).map_err(PipelineError::from)?.is_none();
+        let (what, hint) = match (nothing, path == args.path) {
+            (true, false) => ("there is no", "build it first: `rowmill run`"),
+            (true, true) => ("there is no", "check the path"),
+            (false, _) => ("this is no", "name the folder of a dataset or shard, or a definition"),
+        };
         return Err(CliError::Usage {
-            message: format!("there is nothing at `{}`", path.display()),
-            hint: Some("name the folder of a dataset or shard, or a definition".to_owned()),
+            message: format!("{what} dataset or shard: `{}`", path.display()),
+            hint: Some(hint.to_owned()),
         });
     }
     let bar = bar();
-    let is_shard = [layout::SUMS, layout::SCHEMA].iter().any(|name| {
-        // An unreadable folder is found out below.
-        storage.stat(&path.join(name)).is_ok_and(|entry| entry.is_some())
-    });
     let (rows, shards, bytes, findings) = if is_shard {
         match verify_shard(&storage, &path) {
             Ok(shard) => (shard.rows(), 1, shard.bytes(), Vec::new()),
@@ -51,7 +60,7 @@ pub(super) fn execute(args: &VerifyArgs, console: &Console) -> Result<(), CliErr
             bar.set_position(progress.bytes_done);
         };
         match verify::verify(&storage, &path, &mut show) {
-            Ok(it) => (it.n_rows, it.n_shards, it.n_bytes, Vec::new()),
+            Ok(it) => (it.n_rows, it.n_shards as u64, it.n_bytes, Vec::new()),
             Err(findings) => (0, 0, 0, findings),
         }
     };
@@ -60,11 +69,12 @@ pub(super) fn execute(args: &VerifyArgs, console: &Console) -> Result<(), CliErr
         let mut document = document(&path);
         if let Some(object) = document.as_object_mut() {
             object.insert("ok".into(), findings.is_empty().into());
-            object.insert("rows".into(), rows.into());
-            object.insert("shards".into(), shards.into());
-            object.insert("bytes".into(), bytes.into());
-            let list = findings.iter().map(|f| json!({"what": f.to_string(), "hint": f.hint()}));
-            object.insert("findings".into(), list.collect());
+            if findings.is_empty() {
+                object.insert("rows".into(), rows.into());
+                object.insert("shards".into(), shards.into());
+                object.insert("bytes".into(), bytes.into());
+            }
+            object.insert("findings".into(), findings.iter().map(finding_document).collect());
         }
         console.print_json(&document)?;
     }
@@ -78,17 +88,28 @@ pub(super) fn execute(args: &VerifyArgs, console: &Console) -> Result<(), CliErr
         return Ok(());
     }
     console.print(&format!(
-        "ok: {} rows in {shards} shards, {} read",
-        HumanCount(rows),
+        "ok: {} in {}, {} read",
+        counted(rows, "row"),
+        counted(shards, "shard"),
         HumanBytes(bytes)
     ))
 }
 
+fn finding_document(finding: &Finding) -> Value {
+    json!({
+        "path": finding.path.display().to_string(),
+        "block": finding.block.as_ref().map(|block| json!({
+            "index": block.index,
+            "start": block.bytes.start,
+            "end": block.bytes.end,
+        })),
+        "what": finding.to_string(),
+        "hint": finding.hint(),
+    })
+}
+
 fn damaged(findings: &[Finding], path: &std::path::Path) -> CliError {
-    let damages = match findings.len() {
-        1 => "1 damage".to_owned(),
-        n => format!("{n} damages"),
-    };
+    let damages = counted(findings.len() as u64, "damage");
     CliError::Damaged { damages, path: path.display().to_string() }
 }
 

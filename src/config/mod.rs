@@ -15,6 +15,7 @@
 mod error;
 mod identity;
 mod json_schema;
+mod origin;
 mod overrides;
 mod parse;
 mod read;
@@ -68,6 +69,8 @@ pub struct Definition {
     pub becomes_current: bool,
     /// What is odd but not wrong.
     pub warnings: Vec<ConfigError>,
+    /// Where everything was written.
+    origin: origin::Origin,
 }
 
 /// The part of a definition that decides bytes.
@@ -229,6 +232,13 @@ impl Definition {
     /// As [`Definition::make_source`].
     pub fn make_transforms(&self) -> Result<Vec<Box<dyn Transform>>, SettingsError> {
         self.data.transforms.iter().map(|t| (t.kind.make)(&t.settings)).collect()
+    }
+
+    /// An error about the setting that `keys` lead to, shown with its line: for what is found wrong
+    /// only when more is known than the definition.
+    #[must_use]
+    pub fn error_at(&self, keys: &[&str], message: String, hint: Option<String>) -> ConfigErrors {
+        self.origin.error(keys, message, hint).into()
     }
 
     /// Names of the stages whose books are kept, in the order in which rows pass them.

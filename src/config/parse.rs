@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::error::{At, ConfigErrors, Problem, Text};
+use super::origin::Origin;
 use super::read::{Reader, check_name, wrong_type};
 use super::settings::SettingsSchema;
 use super::stages::{self, Chain};
@@ -72,6 +73,7 @@ pub(crate) fn definition(
     };
     path.clone_into(&mut definition.path);
     definition.warnings = shown.locate_all(warnings);
+    definition.origin = Origin { path: path.to_owned(), content: text.to_owned(), sets, root };
     definition.becomes_current =
         definition.data.dataset.limit_rows.is_none() && !overrides.iter().any(Override::is_data);
     Ok(definition)
@@ -173,6 +175,7 @@ impl Reading {
             allow_empty: AllowEmpty { source: source_may_be_empty, dataset: dataset_may_be_empty },
             becomes_current: false,
             warnings: Vec::new(),
+            origin: Origin::default(),
         };
         Some((definition, warnings))
     }

@@ -117,7 +117,7 @@ pub enum DatasetError {
         second: String,
     },
     /// A row that the dataset does not have was asked for.
-    #[error("row {row} of a dataset of {n_rows} rows")]
+    #[error("there is no row {row}: there are {n_rows}, counted from 0")]
     NoRow {
         /// The row asked for.
         row: u64,

@@ -239,10 +239,10 @@ fn add(total: &mut StageBooks, books: &StageBooks) {
 fn finding(path: &Path, error: &DatasetError) -> Finding {
     let (path, kind) = match error {
         DatasetError::Damaged { path, message } => {
-            (path.as_path(), FindingKind::Wrong(message.clone()))
+            (path.as_path(), FindingKind::Broken(message.clone()))
         }
         DatasetError::NoDataset { path, message } => {
-            (path.as_path(), FindingKind::Wrong(format!("no complete dataset: {message}")))
+            (path.as_path(), FindingKind::Incomplete(message.clone()))
         }
         DatasetError::Storage(error) => {
             (error.path.as_path(), FindingKind::Unreadable(format!("{error}: {}", error.source)))

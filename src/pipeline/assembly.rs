@@ -1,6 +1,6 @@
 //! A definition with its parts made.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use arrow_schema::SchemaRef;
 use super::PipelineError;
 use crate::config::{Definition, Identity, Override};
 use crate::dataset::Home;
-use crate::dataset::sentinel::Sentinel;
-use crate::schema::RowSchema;
+use crate::dataset::manifest::Manifest;
+use crate::schema::{RowSchema, SchemaError};
 use crate::shard::ShardLimits;
 use crate::sources::Source;
-use crate::storage::{Local, Storage};
+use crate::storage::{EntryKind, Local, Storage};
 use crate::transforms::Transform;
 
 /// How long a run that was asked to stop may take to reach a commit.
@@ -63,7 +63,11 @@ impl Pipeline {
         if let Some(out) = &overrides.out {
             definition.run.out.clone_from(out);
         }
-        Self::new(definition, Arc::new(Local))
+        let storage: Arc<dyn Storage> = Arc::new(Local);
+        for path in [&mut definition.run.out, &mut definition.root] {
+            *path = shortest(&*storage, path);
+        }
+        Self::new(definition, storage)
     }
 
     fn new(definition: Definition, storage: Arc<dyn Storage>) -> Result<Self, PipelineError> {
@@ -97,9 +101,11 @@ impl Pipeline {
         &self.home
     }
 
-    /// Where the source's inputs are, as text: only ever a reason not to believe a stamp.
+    /// Where the source's inputs are, as text, whatever the working folder: only ever a reason not
+    /// to believe a stamp.
     pub(super) fn root(&self) -> String {
-        self.definition.root.display().to_string()
+        let root = &self.definition.root;
+        std::path::absolute(root).unwrap_or_else(|_| root.clone()).display().to_string()
     }
 
     /// How long a run that was asked to stop may take to reach a commit.
@@ -108,12 +114,13 @@ impl Pipeline {
         GRACE
     }
 
-    /// Whether the dataset has its sentinel. Its inputs may have changed since.
+    /// Whether the dataset has its sentinel and the manifest that it names. Its inputs may have
+    /// changed since.
     ///
     /// # Errors
-    /// A folder that cannot be read, or a sentinel that is damaged.
+    /// A folder that cannot be read.
     pub fn is_complete(&self) -> Result<bool, PipelineError> {
-        Ok(Sentinel::read(&*self.storage, self.home.dir())?.is_some())
+        Ok(Manifest::current(&*self.storage, self.home.dir())?.is_some())
     }
 
     /// How large shards and their rows may be.
@@ -130,14 +137,85 @@ impl Pipeline {
     /// The columns after each stage, from those of the source, and the row that they are stored as.
     pub(super) fn row_schema(&self, source: &SchemaRef) -> Result<RowSchema, PipelineError> {
         let columns = self.columns_after(source)?;
-        RowSchema::infer(&columns, &self.definition.data.dataset.fields, None)
-            .map_err(PipelineError::Schema)
+        RowSchema::infer(&columns, &self.definition.data.dataset.fields, None).map_err(|error| {
+            match error {
+                SchemaError::Field { field, message, hint } => {
+                    let keys = ["dataset", "fields", &field];
+                    let message = format!("field `{field}`: {message}");
+                    self.definition.error_at(&keys, message, hint).into()
+                }
+                error => PipelineError::Schema(error),
+            }
+        })
     }
 
     fn columns_after(&self, source: &SchemaRef) -> Result<SchemaRef, PipelineError> {
         let named = self.transforms.iter().zip(self.stage_names.iter().skip(1));
         named.into_iter().try_fold(Arc::clone(source), |columns, (transform, name)| {
-            transform.output(&columns).map_err(|e| PipelineError::settings(name, e))
+            transform.output(&columns).map_err(|e| {
+                let own = e.at.iter().map(String::as_str);
+                let keys: Vec<&str> = ["transforms", name].into_iter().chain(own).collect();
+                let setting = match e.at.as_slice() {
+                    [] => String::new(),
+                    keys => format!(", `{}`", keys.join(".")),
+                };
+                let message = format!("[transforms.{name}]{setting}: {}", e.message);
+                self.definition.error_at(&keys, message, e.hint).into()
+            })
         })
+    }
+}
+
+/// `path` without `.`, and without `folder/..` where `folder` is no link: it leads to the same
+/// place and is what people would write.
+fn shortest(storage: &dyn Storage, path: &Path) -> PathBuf {
+    let mut short = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if is_folder(storage, &short) => {
+                short.pop();
+            }
+            other => short.push(other),
+        }
+    }
+    // No system call takes an empty path for the working folder.
+    if short.as_os_str().is_empty() { PathBuf::from(".") } else { short }
+}
+
+/// Whether `path` ends in the name of a folder, as opposed to that of a link, or `..`.
+fn is_folder(storage: &dyn Storage, path: &Path) -> bool {
+    path.file_name().is_some()
+        && storage.stat(path).is_ok_and(|it| it.is_some_and(|it| it.kind == EntryKind::Dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Overlap;
+    use crate::storage::memory::Memory;
+
+    #[test]
+    fn paths_are_shortened_where_they_lead_to_the_same_place() {
+        let disk = Memory::new(Overlap::Now);
+        for dir in ["/a", "/a/b", "/a/c"] {
+            disk.create_dir(Path::new(dir)).unwrap();
+        }
+        disk.symlink("/a/b", Path::new("/link")).unwrap();
+        for (path, want) in [
+            ("/a/../x", "/x"),
+            ("/a/b/../c/./d", "/a/c/d"),
+            ("/a/b/../../x", "/x"),
+            ("/link/../x", "/link/../x"),
+            ("/none/../x", "/none/../x"),
+            ("./x", "x"),
+            ("../x", "../x"),
+            ("../../x", "../../x"),
+            (".", "."),
+            ("./.", "."),
+            ("/", "/"),
+        ] {
+            assert_eq!(shortest(&disk, Path::new(path)), PathBuf::from(want), "{path}");
+        }
     }
 }

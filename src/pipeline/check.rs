@@ -10,6 +10,7 @@ use crate::batch::{Batch, Restart};
 use crate::graph::{Chain, Failed, Halt, Link, Meter};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
+use crate::shard::ShardError;
 use crate::sources::BatchLimits;
 use crate::transforms::{Emit, Stopped};
 
@@ -24,7 +25,7 @@ impl Pipeline {
         if let Some(first) = plan.partitions.first() {
             let part = Arc::new(plan.part(first));
             for batch in self.first_batch(&plan, &part)? {
-                sample.add(&plan, &batch)?;
+                sample.add(&plan, &part, &batch)?;
             }
         }
         let row_bytes = sample.bytes.checked_div(sample.rows);
@@ -51,9 +52,6 @@ impl Pipeline {
     }
 
     fn first_batch(&self, plan: &Plan, part: &Arc<Part>) -> Result<Vec<Batch>, PipelineError> {
-        let failed = |stage: &str, source: StageError| {
-            PipelineError::from(Failed::Cause { stage: stage.to_owned(), source })
-        };
         let name = self.stage_names.first().map(String::as_str).unwrap_or_default();
         let limits = BatchLimits {
             rows: self.definition.run.batch_rows,
@@ -77,7 +75,7 @@ impl Pipeline {
         match chain.apply(batch, &mut made) {
             Err(Halt::Cause(error)) => {
                 let stage = error.name.clone();
-                Err(failed(&stage, error.into()))
+                Err(failed(&stage, StageError::from(error).in_part(part)))
             }
             Ok(()) | Err(Halt::Echo | Halt::Stopped) => Ok(made.pieces),
         }
@@ -96,6 +94,11 @@ impl Pipeline {
             _ => Ok(()),
         }
     }
+}
+
+/// What a run says when `stage` fails.
+fn failed(stage: &str, source: StageError) -> PipelineError {
+    PipelineError::from(Failed::Cause { stage: stage.to_owned(), source })
 }
 
 /// Keeps what a transform makes.
@@ -123,8 +126,10 @@ struct Sample {
 }
 
 impl Sample {
-    fn add(&mut self, plan: &Plan, batch: &Batch) -> Result<(), PipelineError> {
-        let columns = plan.schema.columns(&batch.rows).map_err(PipelineError::Schema)?;
+    fn add(&mut self, plan: &Plan, part: &Part, batch: &Batch) -> Result<(), PipelineError> {
+        let columns = plan.schema.columns(&batch.rows).map_err(|error| {
+            failed("write", StageError::from(ShardError::from(error)).in_batch(part, batch))
+        })?;
         self.rows += batch.rows.num_rows() as u64;
         self.bytes += columns.iter().map(|column| column.bytes().len() as u64).sum::<u64>();
         Ok(())

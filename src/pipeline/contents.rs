@@ -124,7 +124,7 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
     let mut listed = Vec::new();
     for shard in &shards {
         let files = Local.list(shard.path())?.unwrap_or_default();
-        let bytes = files.iter().filter(|f| f.name != layout::COMPLETE).map(|f| f.len).sum();
+        let bytes = files.iter().map(|file| file.len).sum();
         listed.push(ShardContents { id: shard.id().to_owned(), rows: shard.n_rows(), bytes });
     }
     let path = match &opened {

@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 
+use crate::batch::Batch;
 use crate::config::ConfigErrors;
 use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
 use crate::graph::{Failed, LinkError};
+use crate::inputs::Part;
 use crate::schema::SchemaError;
 use crate::shard::ShardError;
 use crate::sources::{SettingsError, SourceError};
 use crate::storage::StorageError;
+use crate::transforms::TransformError;
 
 /// What the commands fail with.
 #[derive(Debug, thiserror::Error)]
@@ -38,9 +41,6 @@ pub enum PipelineError {
         /// Its root.
         root: PathBuf,
     },
-    /// The dataset would have no rows.
-    #[error("the dataset has no rows")]
-    NoRows,
     /// The bound cannot be kept.
     #[error("memory = {given} cannot hold {jobs} at once: that may take {needed}")]
     Memory {
@@ -101,6 +101,20 @@ pub enum StageError {
     /// Reading.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// A value of one row cannot be transformed or stored.
+    #[error("`{input}`, row {source_row}, field `{field}`: {message}")]
+    Row {
+        /// The path of the input it came from.
+        input: String,
+        /// Its number in the input.
+        source_row: u64,
+        /// The field.
+        field: String,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// Transforming.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -116,11 +130,57 @@ impl StageError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Source(error) => error.hint().map(Into::into),
+            Self::Row { hint, .. } => hint.clone(),
             Self::Link(error) => error.hint().map(Into::into),
             Self::Shard(error) => error.hint(),
             Self::Dataset(error) => error.hint(),
         }
     }
+
+    /// The error with the input and source row of `batch`, which was being written.
+    pub(super) fn in_batch(self, part: &Part, batch: &Batch) -> Self {
+        let (Self::Shard(ShardError::Schema(value))
+        | Self::Dataset(DatasetError::Shard(ShardError::Schema(value)))) = self
+        else {
+            return self;
+        };
+        let SchemaError::Value { row, field, message, hint, .. } = value else {
+            return Self::Shard(ShardError::Schema(value));
+        };
+        let position = batch.provenance.position(row as u64).unwrap_or_default();
+        let input = path_of(part, position.input);
+        Self::Row { input, source_row: position.source_row, field, message, hint }
+    }
+
+    /// The error with the path of the input that it is about.
+    pub(super) fn in_part(self, part: &Part) -> Self {
+        match self {
+            Self::Link(LinkError {
+                source: TransformError::Row { input, source_row, field, message, hint },
+                ..
+            }) => {
+                let input = path_of(part, input);
+                Self::Row { input, source_row, field, message, hint }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the inputs hold what the definition does not allow: trying again changes nothing.
+    fn is_of_the_data(&self) -> bool {
+        match self {
+            Self::Row { .. }
+            | Self::Source(SourceError::Invalid { .. })
+            | Self::Shard(ShardError::RowTooLarge { .. })
+            | Self::Dataset(DatasetError::Shard(ShardError::RowTooLarge { .. })) => true,
+            Self::Source(_) | Self::Link(_) | Self::Shard(_) | Self::Dataset(_) => false,
+        }
+    }
+}
+
+fn path_of(part: &Part, input: u32) -> String {
+    let range = usize::try_from(input).ok().and_then(|i| part.inputs.get(i));
+    range.map_or_else(|| format!("input {input}"), |range| range.input.path.clone())
 }
 
 impl From<Failed<StageError>> for PipelineError {
@@ -143,7 +203,6 @@ impl PipelineError {
             Self::NoInput { .. } => Some(
                 "check `root` and `path`, or set `allow_empty = true` on the source".to_owned(),
             ),
-            Self::NoRows => Some("set `allow_empty = true` on the dataset if it may be".to_owned()),
             Self::Memory { hint, .. } => Some(hint.clone()),
             Self::Space { .. } => {
                 Some("free some space, or choose another folder with --out".to_owned())
@@ -169,7 +228,15 @@ impl PipelineError {
             | Self::Stage { .. }
             | Self::Schema(_)
             | Self::NoInput { .. }
-            | Self::Memory { .. } => 2,
+            | Self::Memory { .. }
+            | Self::Source { source: SourceError::Listing { .. }, .. }
+            | Self::Dataset(DatasetError::NoDataset { .. } | DatasetError::NoRow { .. }) => 2,
+            Self::Source { source: SourceError::Invalid { .. }, .. }
+            | Self::Dataset(DatasetError::Empty | DatasetError::DuplicateKey { .. }) => 3,
+            Self::Run(failed) => match &**failed {
+                Failed::Cause { source, .. } if source.is_of_the_data() => 3,
+                _ => 1,
+            },
             Self::Stopped => 75,
             _ => 1,
         }

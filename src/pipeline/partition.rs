@@ -138,13 +138,25 @@ pub(super) async fn build(
     let (finished, when_finished) = oneshot::channel();
     let write = WriteStage { meter: Arc::clone(&context.meters.write) };
     let shared = Arc::clone(&context);
-    let sink = move || Sink::open(shared, index, part, limit, finished);
+    let written = Arc::clone(&part);
+    let sink = move || Sink::open(shared, index, written, limit, finished);
     scope.blocking("write", move || write.run(sink, tell, to_write, &control));
 
     let ended = scope.join().await;
     let done = matches!(ended, Ok(Ended::Finished));
     context.live.unwatch(index, done);
-    match ended? {
+    let named = ended.map_err(|failed| match failed {
+        Failed::Cause { stage, source } => {
+            // A transform is known by its own name, not by that of the stage that runs them all.
+            let stage = match &source {
+                StageError::Link(link) => link.name.clone(),
+                _ => stage,
+            };
+            Failed::Cause { stage, source: source.in_part(&part) }
+        }
+        other => other,
+    });
+    match named? {
         Ended::Finished => Ok(when_finished.await.ok()),
         Ended::Stopped => Ok(None),
     }
@@ -154,6 +166,7 @@ pub(super) async fn build(
 struct Sink {
     context: Arc<Context>,
     index: usize,
+    part: Arc<Part>,
     writer: Partition,
     start: Start,
     resumed_rows: u64,
@@ -177,7 +190,7 @@ impl Sink {
         let run = &pipeline.definition.run;
         let options = PartitionOptions {
             slot,
-            part,
+            part: Arc::clone(&part),
             root: pipeline.root(),
             schema: context.plan.schema.clone(),
             stages: pipeline.stage_names.clone(),
@@ -196,7 +209,7 @@ impl Sink {
         if resumed_rows > 0 {
             info!(partition = index, rows = resumed_rows, "partition resumed");
         }
-        Ok(Self { context, index, writer, start, resumed_rows, finished })
+        Ok(Self { context, index, part, writer, start, resumed_rows, finished })
     }
 
     fn tell(&self, progress: &Progress) {
@@ -225,7 +238,8 @@ impl PartitionWriter for Sink {
     }
 
     fn append(&mut self, batch: &Batch) -> Result<(), StageError> {
-        let progress = self.writer.append(batch)?;
+        let appended = self.writer.append(batch);
+        let progress = appended.map_err(|e| StageError::from(e).in_batch(&self.part, batch))?;
         self.context.live.add_rows(batch.provenance.n_rows());
         self.tell(&progress);
         Ok(())

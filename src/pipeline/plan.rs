@@ -114,7 +114,8 @@ impl Pipeline {
         let partitions: Vec<_> =
             plan.partitions.iter().map(|p| self.partition_report(&plan, p)).collect();
         let is_done = plan.partitions.iter().all(|p| matches!(p.state, State::Done(_)));
-        let rows = partitions.iter().map(|p| p.rows).sum();
+        let rows: Option<u64> = partitions.iter().map(|p| p.rows).sum();
+        let limit = self.definition.data.dataset.limit_rows.unwrap_or(u64::MAX);
         Ok(PlanReport {
             version: REPORT_VERSION,
             dataset: self.home.dir().display().to_string(),
@@ -123,7 +124,7 @@ impl Pipeline {
             up_to_date: is_done && self.is_complete()?,
             inputs: plan.inputs.len() as u64,
             input_bytes: plan.inputs.iter().map(|input| input.size).sum(),
-            rows,
+            rows: rows.map(|n| n.min(limit)),
             free_bytes: self.storage.free_bytes(self.home.dir())?,
             partitions,
             memory: plan.bound,
@@ -132,14 +133,10 @@ impl Pipeline {
 
     fn partition_report(&self, plan: &Plan, planned: &Planned) -> PartitionReport {
         let inputs = planned.division.inputs(&plan.inputs);
-        let hint = |range: &InputRange| match range.range {
-            None => self.source.rows_hint(&range.input),
-            Some(_) => None,
-        };
         let (state, rows) = match &planned.state {
             State::Done(done) => (PartitionState::Done, Some(done.rows)),
-            State::Begun => (PartitionState::Begun, inputs.iter().map(hint).sum()),
-            State::New => (PartitionState::New, inputs.iter().map(hint).sum()),
+            State::Begun => (PartitionState::Begun, self.rows_hint(&inputs)),
+            State::New => (PartitionState::New, self.rows_hint(&inputs)),
         };
         PartitionReport {
             slot: planned.slot.clone(),
@@ -186,11 +183,11 @@ impl Pipeline {
         let mut digests = SideDigests { pipeline: self, stamps: &stamps, known: HashMap::new() };
         let mut partitions = Vec::with_capacity(divided.len());
         let mut largest_part = 0;
-        // What is left to a partition is known only while all those before it are done.
+        // What is left to a partition is known for sure only while all those before it are done.
         let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
         let mut is_known = true;
         for (index, division) in divided.into_iter().enumerate() {
-            if is_known && limit.as_ref().is_some_and(RowLimit::is_reached) {
+            if limit.as_ref().is_some_and(RowLimit::is_reached) {
                 break;
             }
             let ranges = division.inputs(&inputs);
@@ -200,19 +197,19 @@ impl Pipeline {
             let bytes = ranges.iter().map(InputRange::bytes).sum();
             let part = Part { inputs: ranges, side };
             let left = limit.as_ref().map(RowLimit::left);
-            let adopted = if is_known { self.adopted(&slot, &part, left, &adopter)? } else { None };
-            let state = match adopted {
-                Some(done) => {
-                    if let Some(limit) = &mut limit {
-                        limit.spend(done.source_rows);
-                    }
-                    State::Done(done)
+            let reused = if is_known { self.reused(&slot, &part, left, &adopter)? } else { None };
+            let state = if let Some(done) = reused {
+                if let Some(limit) = &mut limit {
+                    limit.spend(done.source_rows);
                 }
-                None => {
-                    is_known = limit.is_none();
-                    let begun = self.storage.stat(&self.home.begun(&slot))?;
-                    if begun.is_some() { State::Begun } else { State::New }
+                State::Done(done)
+            } else {
+                is_known = limit.is_none();
+                if let (Some(limit), Some(rows)) = (&mut limit, self.rows_hint(&part.inputs)) {
+                    limit.spend(rows);
                 }
+                let begun = self.storage.stat(&self.home.begun(&slot))?;
+                if begun.is_some() { State::Begun } else { State::New }
             };
             if !matches!(state, State::Done(_)) {
                 largest_part = largest_part.max(held_bytes(&part));
@@ -222,6 +219,15 @@ impl Pipeline {
         let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
         let bound = self.bound(&inputs, &schema, n_to_build, largest_part)?;
         Ok(Plan { columns, schema, inputs, partitions, stamps, bound })
+    }
+
+    /// Source rows of inputs, where they are known without reading them.
+    fn rows_hint(&self, inputs: &[InputRange]) -> Option<u64> {
+        let hint = |range: &InputRange| match range.range {
+            None => self.source.rows_hint(&range.input),
+            Some(_) => None,
+        };
+        inputs.iter().map(hint).sum()
     }
 
     fn source_name(&self) -> String {
@@ -235,10 +241,13 @@ impl Pipeline {
         facts: &mut Facts,
     ) -> Result<Vec<division::Planned>, PipelineError> {
         let partition_bytes = self.definition.data.dataset.partition_bytes;
+        // Hashed: where things are is nobody's business.
+        let root = blake3::hash(self.root().as_bytes()).to_hex();
         let mut learned = BTreeMap::new();
         let cut = |input: &Input| -> Result<Vec<u64>, PipelineError> {
             let stamp = Stamp::new(input.size, input.modified);
-            let learned_from = format!("{} {} {partition_bytes}", stamp.size, stamp.modified_ns);
+            let learned_from =
+                format!("{} {} {partition_bytes} {root}", stamp.size, stamp.modified_ns);
             let cuts = match facts.cuts(&input.path, &learned_from) {
                 Some(cuts) => cuts.to_vec(),
                 None => self.source.cuts(input, partition_bytes).map_err(|source| {
@@ -280,7 +289,7 @@ impl Pipeline {
     }
 
     /// The record of an earlier run that is taken over, if there is one.
-    fn adopted(
+    fn reused(
         &self,
         slot: &str,
         part: &Part,
@@ -291,8 +300,8 @@ impl Pipeline {
             let failed = |source| PipelineError::Source { stage: self.source_name(), source };
             self.source.digests(part).map_err(failed)
         };
-        let adopted = adopter.adopt(slot, &self.root(), part, limit, hash)?;
-        Ok(adopted.map(|(name, record)| {
+        let found = adopter.adopt(slot, &self.root(), part, limit, hash)?;
+        Ok(found.map(|(name, record)| {
             let source_rows = record.books.get(&self.source_name()).map_or(0, |b| b.entered);
             Done { name, rows: record.rows, source_rows }
         }))
@@ -318,7 +327,8 @@ impl Pipeline {
         });
         MemoryBound::of(&Demand {
             memory: run.memory,
-            jobs: run.jobs,
+            // A limit is spent partition by partition.
+            jobs: if data.limit_rows.is_some() { Some(1) } else { run.jobs },
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             partitions: n_to_build,
             batch_bytes: run.batch_bytes as u64,

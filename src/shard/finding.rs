@@ -48,6 +48,10 @@ pub enum FindingKind {
     Changed,
     /// Bytes are as they were sealed, but do not say what the format promises.
     Wrong(String),
+    /// A file beside the shards is not what covers it says, or cannot be understood.
+    Broken(String),
+    /// There is no sentinel to begin with.
+    Incomplete(String),
     /// The system refused to read.
     Unreadable(String),
 }
@@ -57,11 +61,16 @@ impl Finding {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match &self.kind {
-            FindingKind::NotSealed => "run the build again: it finishes what it had begun",
-            FindingKind::Remote => "fetch it with `rowmill pull`",
+            FindingKind::NotSealed | FindingKind::Incomplete(_) => {
+                "run the pipeline again: it finishes what it had begun"
+            }
+            FindingKind::Broken(_) => {
+                "the file was changed after it was written: remove it and run the pipeline again"
+            }
+            FindingKind::Remote => "fetch its files from where they were pushed to",
             FindingKind::Unexpected => "move the file elsewhere: nothing reads it",
             FindingKind::Missing | FindingKind::Size { .. } | FindingKind::Changed => {
-                "remove the shard's folder, then pull it or run the build again"
+                "remove the shard's folder and run the pipeline again: it builds the same bytes"
             }
             FindingKind::Wrong(_) => {
                 "the shard was sealed like this: build it again, and report it as a fault"
@@ -88,7 +97,10 @@ impl fmt::Display for Finding {
                 write!(f, ": has {got} bytes, was sealed with {want}")
             }
             FindingKind::Changed => write!(f, ": was changed since it was sealed"),
-            FindingKind::Wrong(what) | FindingKind::Unreadable(what) => write!(f, ": {what}"),
+            FindingKind::Incomplete(what) => write!(f, ": no complete dataset: {what}"),
+            FindingKind::Wrong(what)
+            | FindingKind::Broken(what)
+            | FindingKind::Unreadable(what) => write!(f, ": {what}"),
         }
     }
 }

@@ -97,7 +97,7 @@ impl ReadError {
         let text = match self {
             Self::Storage(e) => e.hint()?,
             Self::NotSealed { .. } => "run the build again: it finishes what it had begun",
-            Self::Remote { .. } => "fetch it with `rowmill pull`",
+            Self::Remote { .. } => "fetch its files from where they were pushed to",
             Self::Missing { .. } | Self::Damaged { .. } => {
                 "`rowmill verify` tells what is damaged; remove the shard and build or pull again"
             }

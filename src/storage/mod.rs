@@ -74,6 +74,12 @@ impl StorageError {
             io::ErrorKind::ReadOnlyFilesystem => {
                 Some("choose a folder that can be written with --out")
             }
+            io::ErrorKind::NotADirectory => {
+                Some("a file stands where a folder belongs; move it, or choose another --out")
+            }
+            io::ErrorKind::NotFound => Some(
+                "was it removed meanwhile? If nothing can be created there, choose another --out",
+            ),
             _ => None,
         }
     }

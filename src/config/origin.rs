@@ -1,0 +1,66 @@
+//! Where the settings of a definition were written, for what is found wrong with them later: when
+//! inputs were listed and columns are known.
+
+use std::path::PathBuf;
+
+use super::error::{At, ConfigError, Problem, Text};
+use super::tree::{Table, Tree};
+
+/// The text of a definition and the overrides that were laid over it, as they were parsed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Origin {
+    pub(super) path: PathBuf,
+    pub(super) content: String,
+    pub(super) sets: Vec<String>,
+    pub(super) root: Table,
+}
+
+impl Origin {
+    /// A problem with the setting that `keys` lead to, or with the innermost table on the way that
+    /// is there.
+    pub(super) fn error(
+        &self,
+        keys: &[&str],
+        message: String,
+        hint: Option<String>,
+    ) -> ConfigError {
+        let text = Text { path: &self.path, content: &self.content, sets: &self.sets };
+        text.locate(&Problem { at: self.find(keys).cloned(), message, hint })
+    }
+
+    fn find(&self, keys: &[&str]) -> Option<&At> {
+        let (mut found, mut table) = (None, Some(&self.root));
+        for key in keys {
+            let Some(entry) = table.and_then(|table| table.get(key)) else { break };
+            (found, table) = match &entry.node.value {
+                Tree::Table(inner) => (Some(&entry.key_at), Some(inner)),
+                _ => (Some(&entry.node.at), None),
+            };
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    #[test]
+    fn a_problem_points_at_the_setting_or_at_the_table_that_lacks_it() {
+        let content = "[a]\nb = 1\n\n[a.c]\nd = { e = 2 }\n";
+        let root = tree::parse(content).unwrap();
+        let origin = Origin { content: content.to_owned(), root, ..Origin::default() };
+        for (keys, place) in [
+            (&["a", "b"][..], Some((2, 5))),
+            (&["a", "b", "x"], Some((2, 5))),
+            (&["a", "x"], Some((1, 2))),
+            (&["a", "c", "d"], Some((5, 1))),
+            (&["a", "c", "d", "e"], Some((5, 11))),
+            (&["a", "c", "d", "x"], Some((5, 1))),
+            (&["x"], None),
+        ] {
+            assert_eq!(origin.error(keys, String::new(), None).line_column(), place, "{keys:?}");
+        }
+    }
+}
