@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn fewer_jobs_run_where_memory_is_short() {
         let bound = MemoryBound::of(&Demand { memory: 600 << 20, ..demand() }).unwrap();
-        assert_eq!((bound.jobs, bound.workers), (1, 1));
+        assert_eq!((bound.jobs, bound.workers), (1, 2));
         assert!(bound.bound_bytes <= 600 << 20);
     }
 
