@@ -14,6 +14,7 @@ use rowmill::shard::{
     CommitPolicy, Finished, Progress, Resume, SealedShard, ShardError, ShardLimits, Writer,
     WriterOptions, empty_trash, layout,
 };
+use rowmill::storage::faulty::{Fault, Faulty, Lasting};
 use rowmill::storage::{EntryKind, Local, Memory, Overlap, Storage};
 use serde_json::{Value, json};
 
@@ -541,6 +542,42 @@ fn tiny_schema() -> rowmill::schema::RowSchema {
     let specs = [("word".to_owned(), interned)].into();
     let rows = tiny_rows(0);
     rowmill::schema::RowSchema::infer(rows.schema_ref(), &specs, Some("number")).unwrap()
+}
+
+#[test]
+fn failure_of_any_operation_is_told_and_the_next_run_ends_with_the_same_bytes() {
+    let partition = Partition::of_rows(tiny_rows(16), tiny_schema(), Fates::All);
+    let limits = ShardLimits { rows: 5, ..ShardLimits::default() };
+    let (_, want) = undisturbed(&partition, limits);
+    let check = |faulty: Arc<dyn Storage>, heal: &dyn Fn(), out: &Path, name: &str| {
+        let options = partition.options(out.to_str().unwrap(), limits);
+        let failed = write_all(&faulty, &options, &partition, 6);
+        assert!(matches!(failed, Err(ShardError::Storage(_))), "{name}: {failed:?}");
+        heal();
+        write_all(&faulty, &options, &partition, 9).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(files(&*faulty, &out.join("shards")) == want, "{name}");
+    };
+    let whole = Faulty::new(Memory::new(Overlap::Now));
+    let options = partition.options("out", limits);
+    write_all(&(Arc::new(whole.clone()) as _), &options, &partition, 6).unwrap();
+    let n_operations = whole.operations().len();
+    for (fault, lasting) in [(Fault::Io, Lasting::Once), (Fault::Short, Lasting::Once)] {
+        for n in 0..n_operations {
+            let faulty = Faulty::new(Memory::new(Overlap::Now));
+            faulty.fail_at(n, fault, lasting);
+            let (heal, name) = (|| faulty.heal(), format!("{fault:?} at {n}"));
+            check(Arc::new(faulty.clone()), &heal, Path::new("out"), &name);
+        }
+    }
+    // On a thread of its own a commit may come to its fault at another moment each time; what it
+    // leads to is the same.
+    let tmp = tempfile::tempdir().unwrap();
+    for n in (0..n_operations).step_by(n_operations / 16) {
+        let faulty = Faulty::new(Local);
+        faulty.fail_at(n, Fault::Io, Lasting::FromThenOn);
+        let (heal, name) = (|| faulty.heal(), format!("on disk, from {n} on"));
+        check(Arc::new(faulty.clone()), &heal, &tmp.path().join(n.to_string()), &name);
+    }
 }
 
 #[test]

@@ -5,11 +5,12 @@
 //! described in `docs/format.md`.
 //!
 //! In reading order: `layout` (names), `log` and `manifest` (what a writer leaves for itself),
-//! `file`, `interner` and `fields` (how rows become bytes), `open` and `committer` (an open shard and
-//! its commits), `ledger` (books), `recovery` (what is done with what a crash left), `seal` with
-//! `keys` and `index` (how a shard is finished), `writer` (a partition's shards in order); then
-//! `sums` (what a sealed shard says of itself), `reader` with `field_reader` and `columns` (its
-//! rows), `verify` with `structure` (every byte of it, and what they say).
+//! `file`, `interner`, `fields` and `rows` (how rows become bytes), `open` and `committer` (an open
+//! shard and its commits), `walk` and `ledger` (batches in stream order, and books), `recovery` and
+//! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
+//! finished), `writer` (a partition's shards in order); then `sums` (what a sealed shard says of
+//! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
+//! byte of it, and what they say).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
 //!
@@ -49,6 +50,7 @@ mod read_tests;
 mod reader;
 mod recovery;
 mod reopen;
+mod rows;
 mod seal;
 mod stream;
 mod structure;

@@ -16,12 +16,12 @@ use std::time::Instant;
 
 use super::committer::Committer;
 use super::error::ShardError;
-use super::fields;
 use super::ledger::Ledger;
 use super::manifest::{Cut, Header, LogEntry, Next};
 use super::open::OpenShard;
 use super::options::{Finished, Progress, Resume, WriterOptions};
 use super::partition_log::PartitionLog;
+use super::rows;
 use super::seal::{self, SealedShard};
 use super::walk::Walk;
 use super::{layout, trash};
@@ -256,7 +256,7 @@ impl Writer {
         let columns = self.options.schema.columns(&batch.rows)?;
         let n_rows = walk.n_rows();
         let (schema, limit) = (&self.options.schema, self.options.limits.row_bytes);
-        if let Some((row, bytes)) = fields::too_large(schema, &columns, walk.row(), n_rows, limit) {
+        if let Some((row, bytes)) = rows::too_large(schema, &columns, walk.row(), n_rows, limit) {
             return Err(self.row_too_large(batch.provenance.position(row as u64), bytes));
         }
         loop {
