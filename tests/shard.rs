@@ -1,5 +1,11 @@
 //! Shards: what a writer puts into them, and that nothing but the rows shows in them.
-#![allow(clippy::cast_possible_truncation, reason = "small numbers of tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "small numbers of tests"
+)]
 
 mod model;
 
