@@ -200,7 +200,7 @@ impl Harm {
         let place = |at: f64| (at * sealed.len() as f64) as usize;
         match self {
             Self::Flip(at, bit) => {
-                bytes.iter_mut().skip(place(*at)).take(1).for_each(|b| *b ^= bit)
+                bytes.iter_mut().skip(place(*at)).take(1).for_each(|b| *b ^= bit);
             }
             Self::Cut(at) => bytes.truncate(place(*at)),
             Self::Grow(n) => bytes.extend(std::iter::repeat_n(*n, usize::from(*n))),

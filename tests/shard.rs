@@ -153,9 +153,8 @@ fn sums_blocks_and_sentinel_cover_every_file() {
             files.iter().filter_map(|(p, b)| Some((of_shard(p)?, b))).collect();
         let sums = files["B3SUMS"];
         let summed = files.iter().filter(|(n, _)| !["B3SUMS", "_COMPLETE"].contains(&n.as_str()));
-        let lines: String =
-            summed.clone().map(|(n, b)| format!("{}  {n}\n", blake3::hash(b).to_hex())).collect();
-        assert_eq!(String::from_utf8_lossy(sums), lines);
+        let lines = summed.clone().map(|(n, b)| format!("{}  {n}\n", blake3::hash(b).to_hex()));
+        assert_eq!(String::from_utf8_lossy(sums), lines.collect::<Vec<_>>().concat());
         let blocks: Vec<u8> = summed
             .filter(|(n, _)| *n != "blocks.bin")
             .flat_map(|(_, b)| b.chunks(1 << 20).flat_map(|b| crc32fast::hash(b).to_le_bytes()))
@@ -660,6 +659,8 @@ fn partition_that_ends_before_it_was_left_is_refused() {
     assert!(error.contains("row 14 has not come again"), "{error}");
 }
 
+type Harm = Box<dyn Fn(&Memory)>;
+
 #[test]
 fn damage_is_refused_by_name() {
     let partition = Partition::of_rows(tiny_rows(40), tiny_schema(), Fates::AllKept);
@@ -676,7 +677,6 @@ fn damage_is_refused_by_name() {
         let shards = memory.list(Path::new("out/shards")).unwrap().unwrap();
         format!("out/shards/{}", shards[0].name)
     };
-    type Harm = Box<dyn Fn(&Memory)>;
     let open_at = |name: &str| format!("{open}/{name}");
     let truncated = open_at("number.bin");
     let flipped = open_at("word.codes.bin");

@@ -39,7 +39,7 @@ pub struct Contents {
 pub struct FieldContents {
     /// Its name.
     pub name: String,
-    /// "float32[256]".
+    /// `float32[256]`.
     pub form: String,
     /// Bytes of its files; those of an axis count for each field on it.
     pub bytes: u64,

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Version of the documents that commands print with `--json`.
 pub const REPORT_VERSION: u32 = 1;
 
-/// What [`run`](super::run) did.
+/// What [`Pipeline::run`](super::Pipeline::run) did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Version of this document.
@@ -183,7 +183,7 @@ pub struct CheckReport {
 pub struct FieldReport {
     /// Its name.
     pub name: String,
-    /// "float32[256]", "utf8, interned".
+    /// `float32[256]`, `utf8, interned`.
     pub form: String,
     /// Its files.
     pub files: Vec<String>,

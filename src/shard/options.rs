@@ -96,7 +96,7 @@ pub enum Resume {
         /// Rows of the partition that are durable.
         rows: u64,
     },
-    /// Its last shard is sealed: there is nothing to do but [`Writer::finish`].
+    /// Its last shard is sealed: there is nothing to do but [`Writer::finish`](super::Writer::finish).
     Finished,
 }
 

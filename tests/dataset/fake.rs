@@ -1,5 +1,13 @@
 //! A small pipeline whose inputs are strings: each character is a source row. `.` is dropped, `!`
 //! rejected, any other character becomes a row.
+#![allow(
+    dead_code,
+    clippy::cast_possible_truncation,
+    clippy::maybe_infinite_iter,
+    clippy::similar_names,
+    clippy::unused_self,
+    reason = "two test binaries share it, of which one uses less"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
