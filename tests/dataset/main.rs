@@ -1,6 +1,11 @@
 //! Whole datasets built by hand-made batches: in any order, with the power cut anywhere, grown and
 //! changed, read and verified.
-#![expect(clippy::cast_possible_truncation, reason = "tests count small things")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests, and count small things"
+)]
 
 mod fake;
 mod keys;

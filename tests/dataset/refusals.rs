@@ -296,7 +296,7 @@ fn a_dataset_of_a_thousand_shards_opens_from_its_manifest_alone() {
         }));
         lines.push(json!({"bytes": 1, "id": slot, "rows": rows, "type": "shard"}));
     }
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let text = lines.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
     let b3 = blake3::hash(text.as_bytes()).to_hex();
     let file = format!("manifest-{}.jsonl", &b3[..16]);
     let complete = json!({
