@@ -1,0 +1,16 @@
+//! The command line, as whoever types it sees it: documents, exit codes, texts, paths, and what is
+//! written and what is not.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests damage what is on disk")]
+
+#[path = "../command/mod.rs"]
+mod command;
+
+mod damage;
+mod documents;
+mod limits;
+mod output;
+mod paths;
+mod plans;
+mod refusals;
+mod stopping;
