@@ -20,7 +20,7 @@ impl Pipeline {
     /// # Errors
     /// What a run would fail with: at once, or at its first batch.
     pub fn check(&self) -> Result<CheckReport, PipelineError> {
-        let plan = self.plan_with(None)?;
+        let plan = self.plan_with(self.list()?, None)?;
         let mut sample = Sample::default();
         if let Some(first) = plan.partitions.first() {
             let part = Arc::new(plan.part(first));

@@ -50,6 +50,17 @@ pub(super) struct Plan {
     pub(super) bound: MemoryBound,
 }
 
+/// The inputs, and what their rows are like.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// All inputs, sorted by path.
+    inputs: Vec<Input>,
+    /// The source's columns.
+    columns: SchemaRef,
+    /// The row that they are stored as.
+    schema: RowSchema,
+}
+
 /// One partition.
 #[derive(Debug)]
 pub(super) struct Planned {
@@ -110,7 +121,7 @@ impl Pipeline {
     /// # Errors
     /// As a run that fails before its first row.
     pub fn plan(&self) -> Result<PlanReport, PipelineError> {
-        let plan = self.plan_with(None)?;
+        let plan = self.plan_with(self.list()?, None)?;
         let partitions: Vec<_> =
             plan.partitions.iter().map(|p| self.partition_report(&plan, p)).collect();
         let is_done = plan.partitions.iter().all(|p| matches!(p.state, State::Done(_)));
@@ -148,8 +159,8 @@ impl Pipeline {
         }
     }
 
-    /// Plans. With a `place` the facts that were learned are kept there.
-    pub(super) fn plan_with(&self, place: Option<&Workplace>) -> Result<Plan, PipelineError> {
+    /// Lists the inputs and types the whole graph: what can be wrong before anything is written.
+    pub(super) fn list(&self) -> Result<Listed, PipelineError> {
         let failed = |source| PipelineError::Source { stage: self.source_name(), source };
         let inputs = self.source.list().map_err(failed)?;
         if inputs.is_empty() && !self.definition.allow_empty.source {
@@ -160,6 +171,17 @@ impl Pipeline {
         }
         let columns = self.source.schema(inputs.first()).map_err(failed)?;
         let schema = self.row_schema(&columns)?;
+        Ok(Listed { inputs, columns, schema })
+    }
+
+    /// Plans. With a `place` the facts that were learned are kept there.
+    pub(super) fn plan_with(
+        &self,
+        listed: Listed,
+        place: Option<&Workplace>,
+    ) -> Result<Plan, PipelineError> {
+        let Listed { inputs, columns, schema } = listed;
+        let failed = |source| PipelineError::Source { stage: self.source_name(), source };
         let mut facts = Facts::read(&*self.storage, &self.home)?;
         let divided = self.divide(&inputs, &mut facts)?;
         if let Some(place) = place {

@@ -80,8 +80,10 @@ impl Pipeline {
     }
 
     fn prepare(&self) -> Result<Prepared, PipelineError> {
+        // A definition that is wrong leaves no folder behind.
+        let listed = self.list()?;
         let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
-        let plan = self.plan_with(Some(&place))?;
+        let plan = self.plan_with(listed, Some(&place))?;
         for done in plan.partitions.iter().filter(|p| p.is_done()) {
             // A run that was cut off may have left what led to the record.
             partition::clear(&place, &done.slot)?;

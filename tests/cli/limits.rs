@@ -1,6 +1,6 @@
 //! `--limit-rows`: a dataset of its own of the first source rows.
 
-use crate::command::{Place, files_of};
+use crate::command::{Place, files_of, joined};
 
 #[test]
 fn a_limited_run_leaves_current_alone_and_says_so() {
@@ -45,7 +45,7 @@ fn a_limit_counts_the_same_rows_whatever_batches_and_jobs() {
          [dataset]\npartition_bytes = 40\nmax_row_bytes = \"64KiB\"\n",
     );
     for file in ["a.csv", "b.csv", "c.csv"] {
-        let rows: String = (0..20).map(|n| format!("{n},{file}\n")).collect();
+        let rows = joined((0..20).map(|n| format!("{n},{file}\n")));
         place.write(file, format!("n,file\n{rows}"));
     }
     for limit in ["1", "7", "20", "33", "60", "99"] {

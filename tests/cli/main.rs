@@ -1,7 +1,11 @@
 //! The command line, as whoever types it sees it: documents, exit codes, texts, paths, and what is
 //! written and what is not.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
-#![allow(clippy::disallowed_methods, reason = "tests damage what is on disk")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests look at the disk themselves, and damage what is there"
+)]
 
 #[path = "../command/mod.rs"]
 mod command;

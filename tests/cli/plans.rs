@@ -47,7 +47,7 @@ fn a_plan_tells_new_begun_and_done() {
     place.write(
         "p.toml",
         "version = 1\nname = \"t\"\n[sources.t]\ntype = \"csv\"\npath = \"*.csv\"\n\
-         [dataset]\npartition_bytes = 1\nmax_row_bytes = \"64KiB\"\n\
+         [dataset]\npartition_bytes = 6\nmax_row_bytes = \"64KiB\"\n\
          [run]\njobs = 1\nbatch_rows = 1\ncommit_bytes = 1\n",
     );
     place.write("a.csv", "n\n1\n2\n");

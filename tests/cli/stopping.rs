@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::command::{Place, files_of};
+use crate::command::{Place, files_of, joined};
 
 #[test]
 fn a_signal_stops_at_a_commit_and_the_same_command_goes_on() {
@@ -13,7 +13,7 @@ fn a_signal_stops_at_a_commit_and_the_same_command_goes_on() {
         "version = 1\nname = \"t\"\n[sources.t]\ntype = \"csv\"\npath = \"a.csv\"\n\
          [dataset]\nmax_row_bytes = \"64KiB\"\nshard_rows = 7000\n",
     );
-    let rows: String = (0..100_000).map(|n| format!("{n},{}\n", n * 7 % 1000)).collect();
+    let rows = joined((0..100_000).map(|n| format!("{n},{}\n", n * 7 % 1000)));
     place.write("a.csv", format!("n,m\n{rows}"));
     place.done(&["run", "p.toml", "--out", "whole"]);
     // Many small commits: the run is far from its end when the first one is seen.

@@ -135,7 +135,12 @@ impl Ran {
 
 /// The content of the file of number `i`: of any size, and not ASCII alone.
 pub(crate) fn text(i: usize) -> String {
-    (0..=i * 7 % 5).map(|line| format!("Zeile {line} von Datei {i}: äöü\n")).collect()
+    joined((0..=i * 7 % 5).map(|line| format!("Zeile {line} von Datei {i}: äöü\n")))
+}
+
+/// Lines as one text.
+pub(crate) fn joined(lines: impl Iterator<Item = String>) -> String {
+    lines.collect()
 }
 
 /// Every file below `dir` but those of `work/` and locks, by path, with its bytes.
