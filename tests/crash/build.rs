@@ -64,6 +64,13 @@ pub(crate) struct Said {
     most_again: u64,
 }
 
+impl Said {
+    /// Nothing that counts: what was promised has been damaged.
+    pub(crate) fn nothing() -> Self {
+        Self { most_again: u64::MAX, ..Self::default() }
+    }
+}
+
 /// A partition to build, and what has to come of it.
 pub(crate) struct Case {
     pub(crate) partition: Partition,
@@ -146,7 +153,8 @@ impl Case {
         Ok(writer.finish()?)
     }
 
-    fn batches(&self, restart: &Restart, cuts: Cuts) -> Vec<Batch> {
+    /// The batches from `restart` on.
+    pub(crate) fn batches(&self, restart: &Restart, cuts: Cuts) -> Vec<Batch> {
         let mut batches = self.partition.batches(restart, cuts.n_items);
         let mut first = Restart::default();
         for (n, batch) in batches.iter_mut().enumerate() {

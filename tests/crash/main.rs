@@ -22,6 +22,7 @@
 mod model;
 
 mod build;
+mod damage;
 mod faults;
 mod kill;
 mod power;
