@@ -23,6 +23,9 @@ mod model;
 
 mod build;
 mod damage;
+mod dataset;
+#[path = "../dataset/fake.rs"]
+mod fake;
 mod faults;
 mod kill;
 mod power;

@@ -1,8 +1,9 @@
 //! The power is cut: during a build, and during the run that goes on with it.
 
-use rowmill::storage::Overlap;
+use rowmill::shard::ShardError;
+use rowmill::storage::{Memory, Overlap};
 
-use crate::build::{CUTS, Case};
+use crate::build::{CUTS, Case, chain};
 use crate::sampling::{Sampling, Seen, Tally};
 use crate::schemas;
 use crate::trial::Trial;
@@ -65,6 +66,12 @@ fn build_of_every_kind_survives_power_cuts() {
     }
 }
 
+#[test]
+fn build_with_commits_on_a_thread_survives_power_cuts() {
+    let amount = Amount { cuts: 60, boots: 3 };
+    cut_anywhere("each kind", &schemas::each_kind(), Overlap::Thread, amount);
+}
+
 /// Cuts the power at every operation of the run that goes on after a power cut.
 fn cut_again(name: &str, case: &Case, overlap: Overlap, amount: Amount) {
     let sampling = Sampling::from_env();
@@ -98,5 +105,29 @@ fn recovery_survives_a_power_cut_at_any_operation() {
     for overlap in [Overlap::Now, Overlap::Late] {
         cut_again("tiny", &schemas::tiny(), overlap, Amount { cuts: 6, boots: 3 });
         cut_again("each kind", &schemas::each_kind(), overlap, Amount { cuts: 2, boots: 2 });
+    }
+}
+
+#[test]
+fn shard_that_a_torn_rename_has_lost_is_missed_by_name() {
+    let sampling = Sampling::from_env();
+    let mut tally = Tally::new("tiny, where renames can be torn", &sampling);
+    let case = schemas::tiny();
+    let mut seen = Seen::default();
+    for n in 0..Trial::new(&case, Overlap::Now).n_operations(CUTS[0]) {
+        let mut trial = Trial::on(&case, Memory::new(Overlap::Now));
+        trial.run_until(n, CUTS[0]);
+        for mut boot in trial.after_cut(&sampling, 8, n as u64) {
+            if !seen.is_new(&boot.disk, &boot.said) {
+                continue;
+            }
+            tally.add("different disks", 1);
+            // Both halves of a rename survive, or one of them; neither name may lead to the shard.
+            match boot.try_run(CUTS[0]) {
+                Ok(finished) => boot.check_finished(&finished),
+                Err(ShardError::Lost { .. }) => tally.add("of them with a shard lost", 1),
+                Err(error) => boot.fail(&chain(&error)),
+            }
+        }
     }
 }
