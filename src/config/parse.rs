@@ -17,7 +17,7 @@ use super::{
     AllowEmpty, DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry,
     RunConfig,
 };
-use crate::schema::FieldSpec;
+use crate::schema::{FieldSpec, Kind};
 
 /// Codes of interned values and row numbers in the key index have 31 bits.
 const MAX_PER_SHARD: u64 = i32::MAX as u64;
@@ -210,8 +210,12 @@ fn fields(table: &Table, problems: &mut Vec<Problem>) -> BTreeMap<String, FieldS
         if problems.len() > before {
             continue;
         }
-        match serde_json::from_value(settings.to_json()) {
-            Ok(spec) => {
+        match serde_json::from_value::<FieldSpec>(settings.to_json()) {
+            Ok(mut spec) => {
+                if spec.kind == Some(Kind::Interned) {
+                    // The same, said in the other way.
+                    (spec.kind, spec.intern) = (None, true);
+                }
                 fields.insert(entry.key.clone(), spec);
             }
             Err(e) => problems.push(Problem::new(&entry.node.at, format!("{title}: {e}"))),

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::DataType;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::check::form;
 use super::{PipelineError, REPORT_VERSION};
 use crate::dataset::{Dataset, DatasetError};
-use crate::schema::{Kind, RowSchema};
+use crate::schema::{Field, Kind, Logical, RowSchema};
 use crate::shard::{Shard, layout};
 use crate::storage::{Local, Storage};
 
@@ -171,7 +170,7 @@ pub fn row(path: &Path, number: u64) -> Result<RowContents, PipelineError> {
         row_in_shard,
         input: input_path(shard, position.input)?,
         source_row: position.source_row,
-        values: values(&rows)?,
+        values: values(shard.schema(), &rows)?,
     })
 }
 
@@ -183,31 +182,44 @@ fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineError> {
     Ok(path.unwrap_or("an unknown input").to_owned())
 }
 
-fn values(rows: &RecordBatch) -> Result<BTreeMap<String, Value>, PipelineError> {
-    let options = FormatOptions::default();
-    let schema = rows.schema();
+fn values(
+    schema: &RowSchema,
+    rows: &RecordBatch,
+) -> Result<BTreeMap<String, Value>, PipelineError> {
     let named = schema.fields().iter().zip(rows.columns());
     named
-        .map(|(field, column)| {
-            if column.is_null(0) {
-                return Ok((field.name().clone(), Value::Null));
-            }
-            let text = ArrayFormatter::try_new(column, &options)?.value(0).try_to_string()?;
-            // What Arrow writes of numbers and lists of them is JSON, but for NaN and infinities.
-            let is_text = matches!(
-                field.data_type(),
-                DataType::Utf8
-                    | DataType::LargeUtf8
-                    | DataType::Binary
-                    | DataType::LargeBinary
-                    | DataType::Decimal128(..)
-            );
-            let value = match serde_json::from_str(&text) {
-                Ok(value) if !is_text => value,
-                _ => Value::String(text),
-            };
-            Ok((field.name().clone(), value))
-        })
+        .map(|(field, column)| Ok((field.name.clone(), value(field, column)?)))
         .collect::<Result<_, arrow_schema::ArrowError>>()
         .map_err(PipelineError::Show)
+}
+
+/// The first value of a column.
+fn value(field: &Field, column: &ArrayRef) -> Result<Value, arrow_schema::ArrowError> {
+    if column.is_null(0) {
+        return Ok(Value::Null);
+    }
+    let options = FormatOptions::default();
+    let text = ArrayFormatter::try_new(column, &options)?.value(0).try_to_string()?;
+    // What Arrow writes of numbers and lists of them is JSON, but for NaN and infinities.
+    let is_text = field.is_bytes() || matches!(field.logical, Some(Logical::Decimal128 { .. }));
+    Ok(match serde_json::from_str(&text) {
+        Ok(value) if field.logical == Some(Logical::Bfloat16) => from_bfloat16(value),
+        Ok(value) if !is_text => value,
+        _ => Value::String(text),
+    })
+}
+
+/// The numbers whose bits Arrow takes for unsigned integers.
+fn from_bfloat16(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(from_bfloat16).collect(),
+        other => match other.as_u64().and_then(|bits| u16::try_from(bits).ok()) {
+            Some(bits) => {
+                let number = half::bf16::from_bits(bits).to_f64();
+                serde_json::Number::from_f64(number)
+                    .map_or(number.to_string().into(), Value::Number)
+            }
+            None => other,
+        },
+    }
 }
