@@ -20,6 +20,8 @@ pub(crate) struct Args {
     pub(crate) json: bool,
     /// Names that were asked for; all of them where there is none.
     pub(crate) names: Vec<String>,
+    /// The one kind of measurement that was asked for.
+    pub(crate) only: Option<String>,
 }
 
 impl Args {
@@ -34,8 +36,9 @@ impl Args {
                 "--quick" => it.quick = true,
                 "--json" => it.json = true,
                 "--shape" => it.names.push(words.next().ok_or("--shape needs a name")?),
+                "--only" => it.only = Some(words.next().ok_or("--only needs write or read")?),
                 other => {
-                    let known = "--quick, --json, --shape NAME";
+                    let known = "--quick, --json, --shape NAME, --only write|read";
                     return Err(format!("unknown argument `{other}`; there are {known}").into());
                 }
             }
@@ -45,6 +48,10 @@ impl Args {
 
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|known| known == name)
+    }
+
+    pub(crate) fn measures(&self, what: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == what)
     }
 
     /// How often each measurement is taken, beside a first time that does not count.

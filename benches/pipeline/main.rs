@@ -111,6 +111,8 @@ fn by_hand(case: &Case, out: &Path) -> Result<Duration> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pipeline/memmap.py");
     let (kind, inputs) = &case.by_hand;
     let mut python = Command::new("python3");
+    // Nothing here multiplies matrices: its threads would only stand in the way.
+    python.env("OPENBLAS_NUM_THREADS", "1");
     python.arg("-B").arg(script).arg(kind).arg(inputs).arg(out);
     let (time, output) = timed(|| Ok(python.output()?))?;
     checked(output)?;

@@ -1,6 +1,7 @@
 //! The store against the machine: durable writing, random reading, opening, finding by key.
 //!
-//!     cargo bench --no-default-features --bench store [-- --quick] [--shape a] [--json]
+//!     cargo bench --no-default-features --bench store [-- --quick] [--shape a]
+//!         [--only write] [--json]
 //!
 //! Shapes are fixed, a, b, c, d (see `shapes`) and open. Every figure is a median; a ratio is the median
 //! of the ratios of runs taken in turn, with the lowest and the highest beside it. Ratios above 1 say
@@ -41,7 +42,12 @@ fn main() -> Result<()> {
     for name in NAMES.into_iter().filter(|name| args.wants(name)) {
         let shape = Shape::of(name, args.quick)?;
         eprintln!("{name}: {} rows of {}", shape.n_rows(), shape.about);
-        figures.extend(write::measure(&shape, rounds, &mut scratch)?);
+        if args.measures("write") {
+            figures.extend(write::measure(&shape, rounds, &mut scratch)?);
+        }
+        if !args.measures("read") {
+            continue;
+        }
         let out = scratch.fresh();
         let dir = dataset::build(&out, &shape.schema, &shape.batches, ShardLimits::default())?;
         figures.extend(read::measure(&shape, &Dataset::open(&dir)?, (args.quick, rounds))?);
