@@ -19,8 +19,8 @@ use super::keys::KeyIndex;
 use super::manifest::{DatasetLine, Manifest};
 use super::record::ShardEntry;
 use super::sentinel::Sentinel;
-use crate::schema::RowSchema;
-use crate::shard::{Key, ReadError, Shard, layout};
+use crate::schema::{Field, RowSchema};
+use crate::shard::{FieldReader, Key, ReadError, Shard, layout};
 use crate::storage::{Local, Storage};
 
 /// A complete dataset, opened for reading.
@@ -202,22 +202,12 @@ impl Dataset {
     /// # Errors
     /// The field is not fixed, there is no such row, or `out` is not as long as the rows are.
     pub fn gather(&self, field: &str, rows: &[u64], out: &mut [u8]) -> Result<()> {
-        let unit = match out.len().checked_div(rows.len()) {
-            Some(unit) if unit * rows.len() == out.len() => unit,
-            None if out.is_empty() => return Ok(()),
-            _ => {
-                let (n_rows, got) = (rows.len(), out.len());
-                let unit = self.schema.field(field).map_or(0, crate::schema::Field::unit_bytes);
-                let want = n_rows.saturating_mul(unit);
-                let field = field.to_owned();
-                return Err(ReadError::BufferSize { field, n_rows, want, got }.into());
-            }
-        };
-        let mut rest = out;
-        self.by_shard(rows, |shard, rows| {
-            let (these, others) = std::mem::take(&mut rest).split_at_mut(unit * rows.len());
-            rest = others;
-            Ok(shard.field(field)?.gather(rows, these)?)
+        let (index, field) = self.field(field)?;
+        FieldReader::check_gather(field, rows.len(), out.len())?;
+        let mut places = out.chunks_exact_mut(field.unit_bytes().max(1));
+        self.each_row(index, rows, |field, row| match places.next() {
+            Some(place) => field.copy_row(row, place),
+            None => Ok(()),
         })
     }
 
@@ -236,12 +226,11 @@ impl Dataset {
         bytes.clear();
         offsets.clear();
         offsets.push(0);
-        self.by_shard(rows, |shard, rows| {
-            let field = shard.field(field)?;
-            for &row in rows {
-                bytes.extend_from_slice(field.row(row)?);
-                offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
-            }
+        offsets.reserve(rows.len());
+        let (index, _) = self.field(field)?;
+        self.each_row(index, rows, |field, row| {
+            bytes.extend_from_slice(field.row(row)?);
+            offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
             Ok(())
         })
     }
@@ -266,23 +255,34 @@ impl Dataset {
         })
     }
 
-    /// Calls `take` with the rows of each stretch of `rows` that lies in one shard, as numbers in it.
-    fn by_shard<'a>(
+    /// The field of that name, and its index.
+    fn field(&self, name: &str) -> Result<(usize, &Field)> {
+        let fields = self.schema.fields();
+        let found = fields.iter().enumerate().find(|(_, field)| field.name == name);
+        found.ok_or_else(|| {
+            let known = fields.iter().map(|field| field.name.clone()).collect();
+            ReadError::NoField { field: name.to_owned(), known }.into()
+        })
+    }
+
+    /// Calls `take` for each of `rows` with the reader of field `index` in the row's shard, and the
+    /// row's number there.
+    fn each_row<'a>(
         &'a self,
+        index: usize,
         rows: &[u64],
-        mut take: impl FnMut(&'a Shard, &[u64]) -> Result<()>,
+        mut take: impl FnMut(&'a FieldReader, u64) -> Result<(), ReadError>,
     ) -> Result<()> {
-        let mut local = Vec::with_capacity(rows.len());
-        let mut rest = rows;
-        while let Some(&first) = rest.first() {
-            let (number, _) = self.locate(first)?;
-            let within = self.rows_of(number);
-            let n = rest.iter().take_while(|row| within.contains(row)).count();
-            let (these, others) = rest.split_at(n);
-            local.clear();
-            local.extend(these.iter().map(|row| row - within.start));
-            take(self.shard(number)?, &local)?;
-            rest = others;
+        let mut open: Option<(Range<u64>, &FieldReader)> = None;
+        for &row in rows {
+            let (within, field) = match &open {
+                Some(open) if open.0.contains(&row) => open,
+                _ => {
+                    let (number, _) = self.locate(row)?;
+                    open.insert((self.rows_of(number), self.shard(number)?.field_at(index)?))
+                }
+            };
+            take(field, row - within.start)?;
         }
         Ok(())
     }

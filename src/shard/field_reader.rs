@@ -54,6 +54,8 @@ pub struct FieldReader {
     pub(super) field: Field,
     pub(super) folder: Folder,
     pub(super) n_rows: usize,
+    /// [`Field::unit_bytes`], which would have to be multiplied out for each row.
+    unit_bytes: usize,
     /// One byte per row, where a file tells which rows have a value.
     pub(super) valid: Option<Buffer>,
     /// The scalars of all rows, or the dictionary's bytes.
@@ -75,6 +77,7 @@ impl FieldReader {
             field: field.clone(),
             folder: folder.clone(),
             n_rows,
+            unit_bytes: field.unit_bytes(),
             valid: None,
             values: Buffer::from_vec(Vec::<u8>::new()),
             offsets: None,
@@ -183,10 +186,11 @@ impl FieldReader {
     /// Bytes of a row (fixed), of an entry (ragged), of a scalar (free); 1 of an interned field.
     #[must_use]
     pub fn unit_bytes(&self) -> usize {
-        self.field.unit_bytes()
+        self.unit_bytes
     }
 
     /// Where the entry or value number `at` lies in the values.
+    #[inline]
     fn span(&self, offsets: &[i64], at: usize) -> Result<Range<usize>> {
         let unit = self.unit_bytes();
         let end = |at: usize| usize::try_from(*offsets.get(at)?).ok()?.checked_mul(unit);
@@ -204,6 +208,7 @@ impl FieldReader {
     ///
     /// # Errors
     /// There is no such row, or a file is damaged.
+    #[inline]
     pub fn row(&self, row: u64) -> Result<&[u8]> {
         let index = self.check_row(row)?;
         let span = match (&self.codes, &self.offsets) {
@@ -374,24 +379,32 @@ impl FieldReader {
     /// # Errors
     /// The field is not fixed, there is no such row, or `out` is not as long as the rows are.
     pub fn gather(&self, rows: &[u64], out: &mut [u8]) -> Result<()> {
-        if self.field.kind != Kind::Fixed {
-            return Err(self.other_kind("rows of one size"));
+        Self::check_gather(&self.field, rows.len(), out.len())?;
+        let mut places = out.chunks_exact_mut(self.unit_bytes.max(1));
+        rows.iter().zip(&mut places).try_for_each(|(row, place)| self.copy_row(*row, place))
+    }
+
+    /// Checks that `field` is fixed and `n_bytes` are what `n_rows` rows of it have.
+    pub(crate) fn check_gather(field: &Field, n_rows: usize, n_bytes: usize) -> Result<()> {
+        if field.kind != Kind::Fixed {
+            let (field, kind) = (field.name.clone(), field.kind);
+            return Err(ReadError::OtherKind { field, kind, asked: "rows of one size" });
         }
-        let unit = self.unit_bytes();
-        if rows.len().checked_mul(unit) != Some(out.len()) {
-            return Err(ReadError::BufferSize {
-                field: self.field.name.clone(),
-                n_rows: rows.len(),
-                want: rows.len().saturating_mul(unit),
-                got: out.len(),
-            });
+        let want = n_rows.saturating_mul(field.unit_bytes());
+        if want != n_bytes {
+            let field = field.name.clone();
+            return Err(ReadError::BufferSize { field, n_rows, want, got: n_bytes });
         }
-        let values = self.values.as_slice();
-        for (out, &row) in out.chunks_exact_mut(unit.max(1)).zip(rows) {
-            let from = usize::try_from(row).ok().and_then(|row| row.checked_mul(unit));
-            let bytes = from.and_then(|from| values.get(from..from.checked_add(unit)?));
-            out.copy_from_slice(bytes.ok_or_else(|| self.no_row(row))?);
-        }
+        Ok(())
+    }
+
+    /// Copies a row of a fixed field into `place`, which is as long.
+    #[inline]
+    pub(crate) fn copy_row(&self, row: u64, place: &mut [u8]) -> Result<()> {
+        let from = usize::try_from(row).ok().and_then(|row| row.checked_mul(place.len()));
+        let bytes =
+            from.and_then(|from| self.values.as_slice().get(from..from.checked_add(place.len())?));
+        place.copy_from_slice(bytes.ok_or_else(|| self.no_row(row))?);
         Ok(())
     }
 
