@@ -418,12 +418,14 @@ fn a_failed_sync_poisons_all_handles_of_the_opening() {
         let mut file = put(&faulty, "/a", b"1234");
         let mut syncer = file.syncer();
         let mut other = file.syncer();
-        faulty.fail_at(2, Fault::Io, Lasting::Once);
+        faulty.fail_at(2, Fault::Full, Lasting::Once);
         let failed = if through_syncer { syncer.sync() } else { file.sync() };
         failed.unwrap_err();
         let error = file.append(b"5").unwrap_err();
-        let want = "cannot append to `/a`: an earlier append to or sync of this file failed";
-        assert_eq!(cause(&error), want);
+        let want = "cannot append to `/a`: an earlier attempt to sync it failed: \
+                    No space left on device (os error 28)";
+        assert_eq!(cause(&error), want, "what failed first is named");
+        assert!(error.hint().unwrap().contains("free some space"));
         file.sync().unwrap_err();
         syncer.sync().unwrap_err();
         other.sync().unwrap_err();
