@@ -7,9 +7,10 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use tokio_util::sync::CancellationToken;
 
+use super::DefinitionArgs;
 use super::output::{CliError, Console, counted};
 use super::progress::{Progress, ProgressMode};
-use super::{DefinitionArgs, signals};
+use super::signals::Signals;
 use crate::pipeline::{Live, Pipeline, PipelineError, Report};
 
 /// Arguments of `rowmill run`.
@@ -54,14 +55,13 @@ async fn build(
     let live = Arc::new(Live::default());
     let progress = Progress::new(mode, Arc::clone(&live));
     let stop = CancellationToken::new();
+    // Before anything is written: a signal must find a run that stops at a commit.
+    let signals = Signals::install().map_err(PipelineError::Runtime)?;
     let work = pipeline.run(Arc::clone(&progress) as _, live, stop.clone());
     let ended = tokio::select! {
         biased;
         report = work => report,
-        waited = signals::wait(stop, pipeline.grace(), console) => Err(match waited {
-            Ok(()) => PipelineError::Stopped,
-            Err(error) => PipelineError::Runtime(error),
-        }),
+        () = signals.wait(stop, pipeline.grace(), console) => Err(PipelineError::Stopped),
         () = progress.draw() => Err(PipelineError::Stopped),
     };
     progress.finish();

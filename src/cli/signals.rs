@@ -2,30 +2,89 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::output::Console;
 
-/// Waits for signals. Cancels `stop` at the first and returns at the second, or when `grace` has
-/// passed since the first.
-///
-/// # Errors
-/// Handlers cannot be installed.
-pub(super) async fn wait(
-    stop: CancellationToken,
-    grace: Duration,
-    console: &Console,
-) -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-    console.note("stopping at the next commit; once more to stop at once (both are safe)");
-    stop.cancel();
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        () = tokio::time::sleep(grace) => {}
+/// The signals that ask a run to stop. Once they are installed, none of them ends the process.
+#[derive(Debug)]
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub(super) fn install() -> std::io::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { interrupt, terminate })
     }
-    Ok(())
+
+    /// Waits for signals. Cancels `stop` at the first and returns at the second, or when `grace` has
+    /// passed since the first.
+    pub(super) async fn wait(
+        mut self,
+        stop: CancellationToken,
+        grace: Duration,
+        console: &Console,
+    ) {
+        let next = async || {
+            tokio::select! { _ = self.interrupt.recv() => {}, _ = self.terminate.recv() => {} }
+        };
+        obey(next, &stop, grace, |text| console.note(text)).await;
+    }
+}
+
+async fn obey(
+    mut next: impl AsyncFnMut(),
+    stop: &CancellationToken,
+    grace: Duration,
+    mut tell: impl FnMut(&str),
+) {
+    next().await;
+    stop.cancel();
+    tell("stopping at the next commit; once more to stop at once (both are safe)");
+    tokio::select! {
+        () = next() => tell("stopping at once"),
+        () = tokio::time::sleep(grace) => tell(&format!("no commit within {grace:?}: stopping at once")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told of `n_signals` that have come already, and whether the run was asked to stop.
+    fn told(n_signals: usize, grace: Duration) -> (Vec<String>, bool) {
+        let (stop, mut told, mut left) = (CancellationToken::new(), Vec::new(), n_signals);
+        let next = async || {
+            if left == 0 {
+                std::future::pending::<()>().await;
+            }
+            left -= 1;
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(obey(next, &stop, grace, |text| told.push(text.to_owned())));
+        (told, stop.is_cancelled())
+    }
+
+    #[test]
+    fn the_first_signal_asks_and_the_second_ends_the_wait() {
+        let (told, is_stopped) = told(2, Duration::MAX);
+        assert!(is_stopped);
+        assert!(told[0].starts_with("stopping at the next commit"), "{told:?}");
+        assert_eq!(told[1..], ["stopping at once"]);
+    }
+
+    #[test]
+    fn a_run_that_does_not_come_to_a_commit_is_ended_after_the_grace() {
+        let (told, is_stopped) = told(1, Duration::ZERO);
+        assert!(is_stopped);
+        assert_eq!(told[1..], ["no commit within 0ns: stopping at once"]);
+    }
 }
