@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
 use super::DefinitionArgs;
@@ -33,6 +34,7 @@ pub(super) fn execute(args: &RunArgs, console: &Console) -> Result<(), CliError>
     for warning in pipeline.warnings() {
         console.note(&format!("warning: {warning}"));
     }
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -45,6 +47,13 @@ pub(super) fn execute(args: &RunArgs, console: &Console) -> Result<(), CliError>
         return console.print_json(&report);
     }
     console.print(&summary(&report))
+}
+
+/// Lets this process open as many files as it may: an open shard has one or two per field, and many
+/// systems begin at 1,024 or fewer. Where it may not, the first file that cannot be made says so.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
 }
 
 async fn build(

@@ -64,6 +64,9 @@ impl StorageError {
     /// Says what to do about it, where that is known.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
+        if self.source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+            return Some("raise the limit of open files (`ulimit -n`), or lower `jobs`");
+        }
         match self.source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(
                 "free some space and run the same command again; it continues where it stopped",

@@ -157,6 +157,7 @@ fn many_small_inputs() {
     check(&place, &Case { name: "60,000 inputs", memory_mib: 64, jobs: 1, delay: 0, rows: N });
 }
 
+/// Files are counted here as memory is: more are open than a process may have at first.
 #[test]
 fn wide_rows() {
     const COLUMNS: usize = 300;
@@ -168,5 +169,13 @@ fn wide_rows() {
         write!(text, "\n{}", values.join(",")).unwrap();
     }
     place.write("in/rows.csv", text);
+    let few_files = ["sh", "-c", "ulimit -n 256; exec \"$0\" \"$@\""].map(str::to_owned).to_vec();
+    let refused = place.run("refused").below(few_files).wait();
+    assert_eq!(refused.code(), Some(1), "{refused:#?}");
+    for text in ["cannot create `", "Too many open files", "hint: raise the limit of open files"] {
+        assert!(refused.messages().contains(text), "{refused:#?}");
+    }
+    let soft = ["sh", "-c", "ulimit -Sn 256; exec \"$0\" \"$@\""].map(str::to_owned).to_vec();
+    place.run("raised").below(soft).complete();
     check(&place, &Case { name: "300 columns", memory_mib: 320, jobs: 2, delay: 0, rows: 2000 });
 }
