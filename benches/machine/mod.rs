@@ -36,9 +36,9 @@ impl Args {
                 "--quick" => it.quick = true,
                 "--json" => it.json = true,
                 "--shape" => it.names.push(words.next().ok_or("--shape needs a name")?),
-                "--only" => it.only = Some(words.next().ok_or("--only needs write or read")?),
+                "--only" => it.only = Some(words.next().ok_or("--only needs a name")?),
                 other => {
-                    let known = "--quick, --json, --shape NAME, --only write|read";
+                    let known = "--quick, --json, --shape NAME, --only NAME";
                     return Err(format!("unknown argument `{other}`; there are {known}").into());
                 }
             }

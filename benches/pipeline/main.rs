@@ -1,7 +1,7 @@
 //! `rowmill run` from start to end: against the plain writer, beside a script with `numpy.memmap`,
 //! killed and resumed, and with nothing left to do.
 //!
-//!     cargo bench --bench pipeline [-- --quick] [--shape files] [--json]
+//!     cargo bench --bench pipeline [-- --quick] [--shape files] [--only resume] [--json]
 //!
 //! Shapes are files, wide and tiny (see `inputs`). Times are those of processes, start included;
 //! inputs are cached by the system. What was measured and why is in `docs/performance.md`.
@@ -44,13 +44,20 @@ fn main() -> Result<()> {
         let dir = scratch.fresh();
         let case = Case::make(name, &dir, args.quick)?;
         eprintln!("{name}: {} rows, {}, {} MB", case.n_rows, case.about, case.bytes / 1_000_000);
-        figures.extend(measure(&case, args.rounds(), &dir.join("out"), &dir.join("other"))?);
+        let (out, other) = (dir.join("out"), dir.join("other"));
+        if args.measures("run") {
+            figures.extend(measure(&case, args.rounds(), &out, &other)?);
+        }
+        if args.measures("resume") {
+            figures.push(resume(&case, args.rounds(), &out)?);
+        }
         machine::remove(&dir)?;
     }
     println!("{}", machine::table::print(&figures, args.json).trim_end());
     Ok(())
 }
 
+/// Runs to the end, and once more.
 fn measure(case: &Case, rounds: usize, out: &Path, other: &Path) -> Result<Vec<Figure>> {
     let (_, report) = run(case, out, &[])?;
     let (peak, bytes) = (number(&report, "peak_rss_bytes")?, number(&report, "bytes")?);
@@ -77,20 +84,15 @@ fn measure(case: &Case, rounds: usize, out: &Path, other: &Path) -> Result<Vec<F
         by_hand(case, other)
     })?;
     remove(other)?;
-    let (overhead, allowed) = resume(case, rounds, out)?;
-    let milliseconds = |time: Duration| (time.as_secs_f64() * 1e3, "ms");
+    let again = median(again).as_secs_f64() * 1e3;
     let rows = (case.n_rows as f64 / 1e3, "k rows/s");
     let title = |what| (case.name, what);
+    let most = Target::AtMost(MEMORY_MIB + 64.0);
     Ok(vec![
         Figure::rate(title("run"), (bytes / 1e9, "GB/s"), "plain", against_plain, case.target),
         Figure::rate(title("run, rows"), rows, "memmap.py", against_script, Target::Open),
-        Figure::alone(title("run again, up to date"), milliseconds(median(again)), Target::Open),
-        Figure::alone(
-            title("kill -9 and resume, beyond the rows that are left"),
-            (overhead * 1e3, "ms"),
-            Target::AtMost(allowed * 1e3),
-        ),
-        Figure::alone(title("peak memory"), (peak / MIB, "MiB"), Target::AtMost(MEMORY_MIB + 64.0)),
+        Figure::alone(title("run again, up to date"), (again, "ms"), Target::Open),
+        Figure::alone(title("peak memory"), (peak / MIB, "MiB"), most),
     ])
 }
 
@@ -144,9 +146,9 @@ fn files_of(report: &Value) -> Result<Vec<Vec<machine::plain::Shard>>> {
     Ok(files)
 }
 
-/// Kills runs after three quarters of their commits. Gives the seconds that resumed runs took beyond
-/// their share of an undisturbed run (the median), and how many are aimed at.
-fn resume(case: &Case, rounds: usize, out: &Path) -> Result<(f64, f64)> {
+/// Kills runs after three quarters of their commits, and runs them to the end: the time that takes
+/// beyond the share that the rows that are left have of an undisturbed run.
+fn resume(case: &Case, rounds: usize, out: &Path) -> Result<Figure> {
     let mut seen = Vec::new();
     for _ in 0..rounds {
         remove(out)?;
@@ -158,11 +160,13 @@ fn resume(case: &Case, rounds: usize, out: &Path) -> Result<(f64, f64)> {
         let open_bytes = open_bytes(out)?;
         let (time, report) = run(case, out, MANY_COMMITS)?;
         let left = 1.0 - number(&report, "resumed_rows")? / case.n_rows as f64;
-        let overhead = time.as_secs_f64() - whole.as_secs_f64() * left;
-        seen.push((overhead, 0.5 + open_bytes / 1e9));
+        let beyond = time.as_secs_f64() - whole.as_secs_f64() * left;
+        seen.push((beyond, 0.5 + open_bytes / 1e9));
     }
     seen.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(seen[seen.len() / 2])
+    let (beyond, most) = seen[seen.len() / 2];
+    let title = (case.name, "kill -9 and resume, beyond the rows that are left");
+    Ok(Figure::alone(title, (beyond * 1e3, "ms"), Target::AtMost(most * 1e3)))
 }
 
 /// Runs until so many steps are durable, then kills the run. Gives how many there were.
