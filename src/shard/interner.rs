@@ -1,4 +1,5 @@
-//! Replaces values by codes: hash → code, never the values themselves.
+//! Replaces values by codes: hash → code. Of the values themselves only a few are kept, because
+//! comparing large ones is faster than hashing them.
 //!
 //! Leaves out: the dictionary's files (`fields`).
 //!
@@ -6,19 +7,32 @@
 //! 1. Codes count up from 0 in the order in which values are first seen.
 //! 2. Values of equal hash are one value: the keys are the first 128 bits of BLAKE3, where two
 //!    values of equal hash will not be found by chance or on purpose.
+//! 3. Which values are kept never shows in a code.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Most bytes of values that an interner keeps.
+pub(super) const KEPT_BYTES: usize = 4 << 20;
+
+/// What keeping a value takes beside its bytes.
+const ENTRY_BYTES: usize = 96;
+
 /// The values of one interned field of one shard.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     codes: HashMap<Key, i32, BuildHasherDefault<FirstWord>>,
-    /// The value asked for last: neighbouring rows often have the same.
+    /// The first values, as many as [`KEPT_BYTES`] hold, with their codes.
+    kept: HashMap<Quick, (Box<[u8]>, i32)>,
+    kept_bytes: usize,
+    /// The value that was hashed last: neighbouring rows often have the same.
     last: Vec<u8>,
     last_code: Option<i32>,
 }
+
+/// Length and CRC-32 of a value: what the kept ones are found by.
+type Quick = (usize, u32);
 
 /// What an interner says of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +76,12 @@ impl Hasher for FirstWord {
 impl Interner {
     /// The code of `value`. `None` when there are more values than codes.
     pub(super) fn code(&mut self, value: &[u8]) -> Option<Code> {
+        let quick = (value.len(), crc32fast::hash(value));
+        if let Some((kept, code)) = self.kept.get(&quick)
+            && **kept == *value
+        {
+            return Some(Code::Known(*code));
+        }
         if let Some(code) = self.last_code.filter(|_| self.last == value) {
             return Some(Code::Known(code));
         }
@@ -71,10 +91,21 @@ impl Interner {
             Entry::Vacant(vacant) => Code::New(*vacant.insert(next)),
         };
         let (Code::Known(number) | Code::New(number)) = code;
-        self.last_code = Some(number);
+        self.keep(quick, value, number);
+        Some(code)
+    }
+
+    /// Keeps a value that had to be hashed, so that it need not be the next time.
+    fn keep(&mut self, quick: Quick, value: &[u8], code: i32) {
+        let bytes = self.kept_bytes + value.len() + ENTRY_BYTES;
+        if bytes <= KEPT_BYTES && !self.kept.contains_key(&quick) {
+            self.kept.insert(quick, (value.into(), code));
+            self.kept_bytes = bytes;
+            return;
+        }
+        self.last_code = Some(code);
         self.last.clear();
         self.last.extend_from_slice(value);
-        Some(code)
     }
 
     /// Number of distinct values.
@@ -104,5 +135,25 @@ mod tests {
         }
         assert_eq!(seen, [New(0), New(1), Known(1), Known(0), New(2), New(3), Known(2)]);
         assert_eq!(interner.n_values(), 4);
+    }
+
+    #[test]
+    fn values_have_their_codes_whether_they_are_kept_or_not() {
+        // A third of these are kept; two of equal length and CRC-32 are among them.
+        let mut values: Vec<Vec<u8>> = (0..24_u32)
+            .map(|n| n.to_le_bytes().repeat(KEPT_BYTES / 32))
+            .chain(["plumless", "buckeroo"].map(|text| text.as_bytes().to_vec()))
+            .collect();
+        assert_eq!(crc32fast::hash(b"plumless"), crc32fast::hash(b"buckeroo"));
+        values.rotate_right(2);
+        let mut interner = Interner::default();
+        for (code, value) in (0..).zip(&values) {
+            assert_eq!(interner.code(value), Some(Code::New(code)));
+            assert_eq!(interner.code(value), Some(Code::Known(code)));
+        }
+        for (code, value) in (0..).zip(&values) {
+            assert_eq!(interner.code(value), Some(Code::Known(code)));
+        }
+        assert!(interner.kept_bytes <= KEPT_BYTES && interner.kept.len() < values.len());
     }
 }

@@ -1,5 +1,6 @@
 //! What a writer may hold in memory beside the batch that it is given.
 
+use super::interner;
 use super::options::ShardLimits;
 use crate::schema::{Kind, RowSchema};
 
@@ -19,6 +20,7 @@ pub fn memory_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
     let files: usize = fields.iter().map(|field| field.files().len()).sum();
     let interned = fields.iter().filter(|field| field.kind == Kind::Interned).count() as u64;
     let values = limits.intern_values.min(limits.rows).saturating_mul(VALUE_BYTES);
+    let values = values.saturating_add(interner::KEPT_BYTES as u64);
     let last_values = if interned > 0 { limits.row_bytes } else { 0 };
     let keys = schema.key().map_or(0, |_| limits.rows.saturating_mul(KEY_BYTES));
     interned
