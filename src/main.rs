@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rowmill::cli::{Cli, Console, LogFormat};
+use rowmill::config::Registry;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -17,5 +18,5 @@ fn main() -> ExitCode {
         LogFormat::Text => subscriber.without_time().init(),
         LogFormat::Json => subscriber.json().init(),
     }
-    cli.execute(&console)
+    cli.execute(Registry::BUILT_IN, &console)
 }

@@ -7,7 +7,8 @@ use indicatif::HumanBytes;
 
 use super::DefinitionArgs;
 use super::output::{CliError, Console, counted};
-use crate::pipeline::{CheckReport, FieldReport, Pipeline};
+use crate::config::Registry;
+use crate::pipeline::{CheckReport, FieldReport};
 
 /// Arguments of `rowmill check`.
 #[derive(Debug, Args)]
@@ -20,11 +21,12 @@ pub struct CheckArgs {
 }
 
 /// Checks everything that can be checked without building. Writes nothing.
-pub(super) fn execute(args: &CheckArgs, console: &Console) -> Result<(), CliError> {
-    let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
-    for warning in pipeline.warnings() {
-        console.note(&format!("warning: {warning}"));
-    }
+pub(super) fn execute(
+    args: &CheckArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let pipeline = args.definition.load(registry, console)?;
     let report = pipeline.check()?;
     if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
 }

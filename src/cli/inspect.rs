@@ -8,6 +8,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 
 use super::output::{CliError, Console, counted};
+use crate::config::Registry;
 use crate::pipeline::{
     Contents, FieldContents, Pipeline, REPORT_VERSION, RowContents, RunOverrides, contents, row,
 };
@@ -31,8 +32,12 @@ pub struct InspectArgs {
 }
 
 /// Prints what a dataset or shard holds.
-pub(super) fn execute(args: &InspectArgs, console: &Console) -> Result<(), CliError> {
-    let path = dataset_path(&args.path)?;
+pub(super) fn execute(
+    args: &InspectArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let path = dataset_path(&args.path, registry)?;
     if let Some(number) = args.row {
         let row = row(&path, number)?;
         return if args.json { console.print_json(&row) } else { console.print(&row_text(&row)) };
@@ -42,9 +47,9 @@ pub(super) fn execute(args: &InspectArgs, console: &Console) -> Result<(), CliEr
 }
 
 /// The folder that `path` means: that of its dataset, where it is a definition.
-pub(super) fn dataset_path(path: &Path) -> Result<PathBuf, CliError> {
+pub(super) fn dataset_path(path: &Path, registry: Registry) -> Result<PathBuf, CliError> {
     if path.extension().is_some_and(|ext| ext == "toml") {
-        let pipeline = Pipeline::load(path, &RunOverrides::default())?;
+        let pipeline = Pipeline::load(path, &RunOverrides::default(), registry)?;
         return Ok(pipeline.home().dir().to_owned());
     }
     Ok(path.to_owned())

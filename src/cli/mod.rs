@@ -22,7 +22,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use output::{CliError, Console};
 
-use crate::pipeline::RunOverrides;
+use crate::config::Registry;
+use crate::pipeline::{Pipeline, PipelineError, RunOverrides};
 
 /// Runs pipeline definitions that turn raw datasets into memory-mapped row stores for training.
 ///
@@ -95,6 +96,15 @@ pub struct DefinitionArgs {
 }
 
 impl DefinitionArgs {
+    /// Reads the definition and tells what is odd about it.
+    fn load(&self, registry: Registry, console: &Console) -> Result<Pipeline, PipelineError> {
+        let pipeline = Pipeline::load(&self.definition, &self.overrides(), registry)?;
+        for warning in pipeline.warnings() {
+            console.note(&format!("warning: {warning}"));
+        }
+        Ok(pipeline)
+    }
+
     /// The flags as overrides of the definition.
     #[must_use]
     pub fn overrides(&self) -> RunOverrides {
@@ -109,20 +119,28 @@ impl DefinitionArgs {
 }
 
 impl Cli {
-    /// Does what was asked, and tells how it ended. Errors were printed.
-    #[must_use]
-    pub fn execute(self, console: &Console) -> ExitCode {
-        let done = match self.command {
-            Command::Run(args) => run::execute(&args, console),
-            Command::Check(args) => check::execute(&args, console),
-            Command::Plan(args) => plan::execute(&args, console),
-            Command::Inspect(args) => inspect::execute(&args, console),
-            Command::Verify(args) => verify::execute(&args, console),
-            Command::Path(args) => path::execute(&args, console),
-            Command::Schema(args) => schema::execute(&args, console),
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// Why it was not done. Nothing of it was printed.
+    pub fn perform(self, registry: Registry, console: &Console) -> Result<(), CliError> {
+        match self.command {
+            Command::Run(args) => run::execute(&args, registry, console),
+            Command::Check(args) => check::execute(&args, registry, console),
+            Command::Plan(args) => plan::execute(&args, registry, console),
+            Command::Inspect(args) => inspect::execute(&args, registry, console),
+            Command::Verify(args) => verify::execute(&args, registry, console),
+            Command::Path(args) => path::execute(&args, registry, console),
+            Command::Schema(args) => schema::execute(&args, registry, console),
             Command::Completions(args) => complete::execute(&args, console),
-        };
-        match done {
+        }
+    }
+
+    /// Does what was asked, prints what went wrong and tells how it ended. Definitions may name what
+    /// is in `registry`.
+    #[must_use]
+    pub fn execute(self, registry: Registry, console: &Console) -> ExitCode {
+        match self.perform(registry, console) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 console.error(&error);

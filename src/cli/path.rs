@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::DefinitionArgs;
 use super::output::{CliError, Console};
-use crate::pipeline::{Pipeline, REPORT_VERSION};
+use crate::config::Registry;
+use crate::pipeline::REPORT_VERSION;
 
 /// Arguments of `rowmill path`.
 #[derive(Debug, Args)]
@@ -18,8 +19,12 @@ pub struct PathArgs {
 }
 
 /// Prints the folder of the dataset, whether it is there or not.
-pub(super) fn execute(args: &PathArgs, console: &Console) -> Result<(), CliError> {
-    let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
+pub(super) fn execute(
+    args: &PathArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let pipeline = args.definition.load(registry, console)?;
     let dataset = pipeline.home().dir().display().to_string();
     if args.json {
         return console.print_json(&json!({

@@ -7,7 +7,8 @@ use indicatif::{HumanBytes, HumanCount};
 
 use super::DefinitionArgs;
 use super::output::{CliError, Console, counted};
-use crate::pipeline::{MemoryBound, PartitionState, Pipeline, PlanReport};
+use crate::config::Registry;
+use crate::pipeline::{MemoryBound, PartitionState, PlanReport};
 
 /// Partitions that are listed one by one; the rest is summed up.
 const LISTED: usize = 20;
@@ -23,11 +24,12 @@ pub struct PlanArgs {
 }
 
 /// Prints what a run would do. Writes nothing.
-pub(super) fn execute(args: &PlanArgs, console: &Console) -> Result<(), CliError> {
-    let pipeline = Pipeline::load(&args.definition.definition, &args.definition.overrides())?;
-    for warning in pipeline.warnings() {
-        console.note(&format!("warning: {warning}"));
-    }
+pub(super) fn execute(
+    args: &PlanArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let pipeline = args.definition.load(registry, console)?;
     let report = pipeline.plan()?;
     if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
 }

@@ -12,6 +12,7 @@ use super::DefinitionArgs;
 use super::output::{CliError, Console, counted};
 use super::progress::{Progress, ProgressMode};
 use super::signals::Signals;
+use crate::config::Registry;
 use crate::pipeline::{Live, Pipeline, PipelineError, Report};
 
 /// Arguments of `rowmill run`.
@@ -28,12 +29,12 @@ pub struct RunArgs {
 }
 
 /// Builds the dataset and prints the report.
-pub(super) fn execute(args: &RunArgs, console: &Console) -> Result<(), CliError> {
-    let pipeline =
-        Arc::new(Pipeline::load(&args.definition.definition, &args.definition.overrides())?);
-    for warning in pipeline.warnings() {
-        console.note(&format!("warning: {warning}"));
-    }
+pub(super) fn execute(
+    args: &RunArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let pipeline = Arc::new(args.definition.load(registry, console)?);
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

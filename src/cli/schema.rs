@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::output::{CliError, Console};
+use crate::config::{Registry, json_schema};
 
 /// Arguments of `rowmill schema`.
 #[derive(Debug, Args)]
@@ -13,6 +14,10 @@ pub struct SchemaArgs {
 }
 
 /// Prints the JSON Schema of definitions.
-pub(super) fn execute(_args: &SchemaArgs, console: &Console) -> Result<(), CliError> {
-    console.print_json(&crate::config::json_schema())
+pub(super) fn execute(
+    _args: &SchemaArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    console.print_json(&json_schema(registry))
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::inspect::{dataset_path, document};
 use super::output::{CliError, Console, counted};
+use crate::config::Registry;
 use crate::dataset::home::{CURRENT, PARTITIONS};
 use crate::dataset::verify;
 use crate::pipeline::PipelineError;
@@ -27,8 +28,12 @@ pub struct VerifyArgs {
 }
 
 /// Reads every byte and compares it with its sums.
-pub(super) fn execute(args: &VerifyArgs, console: &Console) -> Result<(), CliError> {
-    let path = dataset_path(&args.path)?;
+pub(super) fn execute(
+    args: &VerifyArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let path = dataset_path(&args.path, registry)?;
     let storage: Arc<dyn Storage> = Arc::new(Local);
     // An unreadable folder is found out below.
     let holds = |names: &[&str]| {

@@ -5,17 +5,12 @@
 use serde_json::{Map, Value, json};
 
 use super::settings::SettingsSchema;
-use super::{BUILT_IN, DEFINITION_VERSION, Registry};
+use super::{DEFINITION_VERSION, Registry};
 use crate::schema::FieldSpec;
 
-/// The JSON Schema of a definition, with the settings of every source and transform.
+/// The JSON Schema of definitions that name what is in `registry`, with all its settings.
 #[must_use]
-pub fn json_schema() -> Value {
-    of(BUILT_IN)
-}
-
-/// The JSON Schema of definitions that name what is in `registry`.
-pub(super) fn of(registry: Registry) -> Value {
+pub fn json_schema(registry: Registry) -> Value {
     let mut definitions = Map::new();
     let text_or_list = json!({"anyOf": [
         {"type": "string", "minLength": 1},
@@ -219,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_json_schema_names_the_keys_that_are_read() {
-        let schema = of(TESTED);
+        let schema = json_schema(TESTED);
         let known = |text: &str, at: &str| -> Vec<String> {
             let error = read(text).unwrap_err().to_string();
             let hint = error.lines().find_map(|l| l.strip_prefix("hint: ")).unwrap().to_owned();
@@ -263,7 +258,7 @@ mod tests {
                     );
                 }
             };
-        for registry in [TESTED, BUILT_IN] {
+        for registry in [TESTED, Registry::BUILT_IN] {
             registry.sources.iter().for_each(|t| check(t.name, t.settings));
             registry.transforms.iter().for_each(|t| check(t.name, t.settings));
         }

@@ -195,15 +195,36 @@ pub struct Registry {
     pub transforms: &'static [TransformType],
 }
 
+impl Registry {
+    /// What this build of Rowmill brings along.
+    pub const BUILT_IN: Self =
+        Self { sources: crate::sources::SOURCES, transforms: crate::transforms::TRANSFORMS };
+
+    /// This registry with more in it, for a program that brings its own. The longer tables live as
+    /// long as the process.
+    #[must_use]
+    pub fn with(self, sources: &[SourceType], transforms: &[TransformType]) -> Self {
+        Self {
+            sources: Vec::leak([self.sources, sources].concat()),
+            transforms: Vec::leak([self.transforms, transforms].concat()),
+        }
+    }
+}
+
 impl Definition {
-    /// Reads and checks the definition at `path`, with `overrides` laid over it.
+    /// Reads and checks the definition at `path`, with `overrides` laid over it. It may name what is
+    /// in `registry`.
     ///
     /// # Errors
     /// Everything that is wrong with it, as far as it can be told at once.
-    pub fn load(path: &Path, overrides: &[Override]) -> Result<Self, ConfigErrors> {
+    pub fn load(
+        path: &Path,
+        overrides: &[Override],
+        registry: Registry,
+    ) -> Result<Self, ConfigErrors> {
         let text = read_file(path)?;
         let lookup = |name: &str| std::env::var_os(name);
-        parse::definition(path, &text, overrides, BUILT_IN, &lookup)
+        parse::definition(path, &text, overrides, registry, &lookup)
     }
 
     /// What the cache key of this definition hashes.
@@ -248,10 +269,6 @@ impl Definition {
         std::iter::once(self.data.source.name.clone()).chain(transforms).collect()
     }
 }
-
-/// What this build of Rowmill brings along.
-const BUILT_IN: Registry =
-    Registry { sources: crate::sources::SOURCES, transforms: crate::transforms::TRANSFORMS };
 
 #[expect(
     clippy::disallowed_types,

@@ -393,7 +393,7 @@ fn files_that_are_no_definitions_are_explained() {
             "name the definition in it, a .toml file",
         ),
     ] {
-        let errors = Definition::load(&path(name), &[]).unwrap_err();
+        let errors = Definition::load(&path(name), &[], Registry::BUILT_IN).unwrap_err();
         let error = &errors.errors()[0];
         assert_eq!((error.message(), error.hint()), (message, Some(hint)), "{name}");
         assert!(errors.to_string().contains(name), "{errors}");
@@ -411,7 +411,7 @@ fn every_pipeline_of_the_repository_is_read() {
         }
         let text = read_file(file.path()).unwrap();
         let lookup = |name: &str| Some(OsString::from(format!("/{name}")));
-        let it = parse::definition(file.path(), &text, &[], BUILT_IN, &lookup)
+        let it = parse::definition(file.path(), &text, &[], Registry::BUILT_IN, &lookup)
             .unwrap_or_else(|e| panic!("{e}"));
         let warnings: Vec<String> = it.warnings.iter().map(ToString::to_string).collect();
         assert!(warnings.is_empty(), "{warnings:?}");

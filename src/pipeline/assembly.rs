@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 
 use super::PipelineError;
-use crate::config::{Definition, Identity, Override};
+use crate::config::{ConfigErrors, Definition, Identity, Override, Registry};
 use crate::dataset::Home;
 use crate::dataset::manifest::Manifest;
 use crate::schema::{RowSchema, SchemaError};
@@ -48,18 +48,22 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Reads a definition and makes its parts.
+    /// Reads a definition and makes its parts, which are those that `registry` names.
     ///
     /// # Errors
     /// Everything that is wrong with the definition, with its lines.
-    pub fn load(path: &Path, overrides: &RunOverrides) -> Result<Self, PipelineError> {
+    pub fn load(
+        path: &Path,
+        overrides: &RunOverrides,
+        registry: Registry,
+    ) -> Result<Self, PipelineError> {
         let mut set = overrides.set.clone();
         set.extend(overrides.jobs.map(|n| format!("run.jobs={n}")));
         set.extend(overrides.memory.as_ref().map(|size| format!("run.memory=\"{size}\"")));
         set.extend(overrides.limit_rows.map(|n| format!("dataset.limit_rows={n}")));
         let set = set.iter().map(|s| Override::parse(s)).collect::<Result<Vec<_>, _>>();
-        let mut definition =
-            Definition::load(path, &set.map_err(crate::config::ConfigErrors::from)?)?;
+        let set = set.map_err(ConfigErrors::from)?;
+        let mut definition = Definition::load(path, &set, registry)?;
         if let Some(out) = &overrides.out {
             definition.run.out.clone_from(out);
         }

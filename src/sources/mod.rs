@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use crate::batch::{Batch, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
-pub(crate) use settings::parse as parse_settings;
+pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
 pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE];
@@ -132,7 +132,7 @@ pub trait BatchReader: Send {
 }
 
 /// One kind of source.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct SourceType {
     /// The `type` in a definition.
     pub name: &'static str,

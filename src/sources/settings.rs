@@ -5,8 +5,11 @@ use serde_json::Value;
 
 use super::SettingsError;
 
-/// Reads `settings` (null counts as no settings).
-pub(crate) fn parse<T: DeserializeOwned>(settings: &Value) -> Result<T, SettingsError> {
+/// Reads a source's or transform's `settings` into its own type (null counts as no settings).
+///
+/// # Errors
+/// They do not fit; names the setting and, of an unknown one, the nearest known.
+pub fn parse<T: DeserializeOwned>(settings: &Value) -> Result<T, SettingsError> {
     let empty = Value::Object(serde_json::Map::new());
     let settings = if settings.is_null() { &empty } else { settings };
     let e = match serde_json::from_value::<T>(settings.clone()) {

@@ -68,7 +68,7 @@ pub trait Emit {
 pub struct Stopped;
 
 /// One kind of transform.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct TransformType {
     /// The `type` in a definition.
     pub name: &'static str,

@@ -1,0 +1,96 @@
+//! A program that brings its own source and transform: `examples/custom_source.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+#![allow(clippy::disallowed_methods, reason = "the test looks at files itself")]
+
+mod command;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "../examples/custom_source.rs"]
+mod custom_source;
+
+use clap::Parser;
+use command::{Place, files_of};
+use custom_source::registry;
+use rowmill::cli::{Cli, CliError, Console};
+use rowmill::config::json_schema;
+use rowmill::dataset::Dataset;
+
+const DEFINITION: &str = r#"version = 1
+name = "pictures"
+
+[sources.pictures]
+type = "pgm"
+path = "*.pgm"
+
+[transforms.brightness]
+type = "mean"
+input = "pixels"
+
+[dataset]
+partition_bytes = 1
+max_row_bytes = "64KiB"
+"#;
+
+/// Nine pictures of three rows of two pixels; in picture `i`, every pixel but the first is `i`.
+fn pictures() -> Place {
+    let place = Place::new();
+    place.write("p.toml", DEFINITION);
+    for i in 0..9 {
+        place.write(&format!("{i}.pgm"), [&b"P5\n2 3\n255\n\x0c"[..], &[i; 5]].concat());
+    }
+    place
+}
+
+fn perform(place: &Place, command: &str, more: &[&str]) -> Result<(), CliError> {
+    let (definition, out) = (place.path("p.toml"), place.path("data"));
+    let mut args = vec!["custom_source", command, definition.to_str().unwrap()];
+    if command != "verify" {
+        args.extend(["--out", out.to_str().unwrap()]);
+    }
+    args.extend(more);
+    Cli::parse_from(args).perform(registry(), &Console::new())
+}
+
+#[test]
+fn the_whole_command_line_knows_them() {
+    let place = pictures();
+    for command in ["check", "plan", "run", "verify", "path"] {
+        perform(&place, command, &[]).unwrap();
+    }
+    let dataset = Dataset::open(place.path("data/pictures")).unwrap();
+    assert_eq!((dataset.n_rows(), dataset.n_shards()), (9, 9));
+    let pixels = dataset.schema().field("pixels").unwrap();
+    assert_eq!(pixels.shape, [3, 2]);
+    for i in 0..9 {
+        let (shard, row) = dataset.row(i).unwrap();
+        let byte = u8::try_from(i).unwrap();
+        assert_eq!(
+            shard.field("pixels").unwrap().row(row).unwrap(),
+            [12, byte, byte, byte, byte, byte]
+        );
+        let mean = shard.field("mean").unwrap().row(row).unwrap();
+        assert_eq!(mean, ((12.0 + 5.0 * f32::from(byte)) / 6.0).to_le_bytes());
+    }
+    let schema = json_schema(registry()).to_string();
+    assert!(schema.contains("\"pgm\"") && schema.contains("The grey value that stands for white."));
+}
+
+#[test]
+fn they_get_what_built_in_ones_get() {
+    let place = pictures();
+    let whole = place.path("data");
+    perform(&place, "run", &["--jobs", "1"]).unwrap();
+    let before = files_of(&whole);
+    std::fs::remove_dir_all(&whole).unwrap();
+    perform(&place, "run", &["--jobs", "4", "--set", "run.commit_bytes=1"]).unwrap();
+    assert_eq!(files_of(&whole), before);
+
+    place.write("4.pgm", b"P5\n2 3\n254\nabcdef");
+    let error = perform(&place, "run", &[]).unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    place.write("p.toml", DEFINITION.replace("path =", "wite = 254\npath ="));
+    let error = perform(&place, "check", &[]).unwrap_err();
+    assert!(error.to_string().contains("did you mean `white`?"), "{error}");
+    // The program that does not bring them says what it knows.
+    let ran = place.rowmill(&["check", "p.toml"]);
+    ran.fails(2, &["there is no type `pgm` of sources"]);
+}
