@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use rowmill::config::Registry;
 use rowmill::pipeline::{Event, Live, Observer, Pipeline, PipelineError, RunOverrides};
 use tokio_util::sync::CancellationToken;
 
@@ -93,7 +94,7 @@ fn pipeline(place: &Place) -> Arc<Pipeline> {
             memory,
             ..RunOverrides::default()
         };
-        Pipeline::load(&place.path("p.toml"), &overrides).unwrap()
+        Pipeline::load(&place.path("p.toml"), &overrides, Registry::BUILT_IN).unwrap()
     };
     // The least memory there can be makes the shortest edges.
     let refused = load(Some("1MiB".to_owned())).plan().unwrap_err().to_string();
