@@ -8,9 +8,9 @@ use crate::tree::Tree;
 
 /// Settings that never show in a byte. Batches of a row and a commit for each come first.
 const SETTINGS: [Settings; 6] = [
-    Settings { jobs: 2, memory: "96MiB", batch_rows: 1, batch_bytes: "64KiB", commit_bytes: "1B" },
+    Settings { jobs: 2, memory: "160MiB", batch_rows: 1, batch_bytes: "64KiB", commit_bytes: "1B" },
     Settings { jobs: 1, memory: "1GiB", batch_rows: 7, batch_bytes: "4MiB", commit_bytes: "64MiB" },
-    Settings { jobs: 3, memory: "96MiB", batch_rows: 2, batch_bytes: "1B", commit_bytes: "500B" },
+    Settings { jobs: 3, memory: "160MiB", batch_rows: 2, batch_bytes: "1B", commit_bytes: "500B" },
     Settings { jobs: 2, memory: "256MiB", batch_rows: 3, batch_bytes: "2KiB", commit_bytes: "1B" },
     Settings {
         jobs: 1,
