@@ -14,11 +14,9 @@ use super::layout::BLOCK_BYTES;
 use super::manifest::{Mark, Segment};
 use crate::storage::{AppendFile, Storage, SyncFile};
 
-/// Bytes hashed and written at once.
+/// Bytes hashed and written at once. Chunks end at multiples of it: pieces that lie across the
+/// boundaries of BLAKE3's tree are hashed in many small steps.
 const CHUNK_BYTES: usize = 128 << 10;
-
-/// Smaller appends are gathered until there are this many bytes.
-const GATHER_BYTES: usize = 64 << 10;
 
 /// A file of an open shard.
 #[derive(Debug)]
@@ -159,17 +157,27 @@ impl ShardFile {
         self.sums.len + self.gathered.len() as u64
     }
 
-    /// Appends `bytes`; few bytes are gathered, many are written without being copied.
+    /// Appends `bytes`. Whole chunks are written without being copied, the rest is gathered.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), ShardError> {
-        if bytes.len() < GATHER_BYTES {
-            if self.gathered.len() + bytes.len() > GATHER_BYTES {
-                self.flush()?;
-            }
-            self.gathered.extend_from_slice(bytes);
-            return Ok(());
+        let (mut chunks, begun) = (bytes, self.chunk_bytes());
+        if begun > 0 {
+            let Some((head, rest)) = bytes.split_at_checked(CHUNK_BYTES - begun) else {
+                self.gathered.extend_from_slice(bytes);
+                return Ok(());
+            };
+            self.gathered.extend_from_slice(head);
+            self.flush()?;
+            chunks = rest;
         }
-        self.flush()?;
-        self.write(bytes)
+        let (chunks, rest) = chunks.split_at(chunks.len() - chunks.len() % CHUNK_BYTES);
+        self.write(chunks)?;
+        self.gathered.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Bytes of the last chunk, which is not whole.
+    fn chunk_bytes(&self) -> usize {
+        usize::try_from(self.len() % CHUNK_BYTES as u64).unwrap_or_default()
     }
 
     /// Hands what was gathered to the system.
