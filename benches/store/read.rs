@@ -16,6 +16,8 @@ use crate::shapes::Shape;
 
 /// Rows of a batch, as training loops ask for them.
 const BATCH_ROWS: usize = 256;
+/// Bytes that are read in a round, if that is not more than 1,000 batches.
+const ROUND_BYTES: u64 = 4 << 30;
 
 /// Reads random rows of a dataset of this shape: field by field, row by row, and field by field
 /// beside NumPy. Interned fields are left out: who reads them wants their codes.
@@ -29,7 +31,9 @@ pub(crate) fn measure(
     let index = |field: &Field| shape.schema.index_of(&field.name).ok_or("no such field");
     let indices: Vec<_> = fields.iter().map(index).collect::<Result<_, _>>()?;
     let plain = Plain::open(dataset, &fields)?;
-    let n_rows = if quick { 200 } else { 1000 } * BATCH_ROWS;
+    let n_batches =
+        usize::try_from(ROUND_BYTES / shape.schema.fixed_row_bytes().max(1))? / BATCH_ROWS;
+    let n_rows = n_batches.min(if quick { 200 } else { 1000 }) * BATCH_ROWS;
     let rows = random_rows(n_rows, dataset.n_rows());
     // Without a library: shard and row are known, what is left is the copy.
     let places: Vec<_> = rows.iter().map(|row| dataset.locate(*row)).collect::<Result<_, _>>()?;
