@@ -11,7 +11,7 @@ use crate::graph::{Chain, Failed, Halt, Link, Meter};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::ShardError;
-use crate::sources::BatchLimits;
+use crate::sources::{BatchLimits, OnError};
 use crate::transforms::{Emit, Stopped};
 
 impl Pipeline {
@@ -57,6 +57,7 @@ impl Pipeline {
             rows: self.definition.run.batch_rows,
             bytes: usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX),
             row_bytes: self.definition.data.dataset.max_row_bytes,
+            on_error: OnError::Fail,
         };
         let mut reader = self
             .source

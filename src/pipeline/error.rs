@@ -170,7 +170,7 @@ impl StageError {
     fn is_of_the_data(&self) -> bool {
         match self {
             Self::Row { .. }
-            | Self::Source(SourceError::Invalid { .. })
+            | Self::Source(SourceError::Invalid { .. } | SourceError::Row { .. })
             | Self::Shard(ShardError::RowTooLarge { .. })
             | Self::Dataset(DatasetError::Shard(ShardError::RowTooLarge { .. })) => true,
             Self::Source(_) | Self::Link(_) | Self::Shard(_) | Self::Dataset(_) => false,
@@ -231,7 +231,9 @@ impl PipelineError {
             | Self::Memory { .. }
             | Self::Source { source: SourceError::Listing { .. }, .. }
             | Self::Dataset(DatasetError::NoDataset { .. } | DatasetError::NoRow { .. }) => 2,
-            Self::Source { source: SourceError::Invalid { .. }, .. }
+            Self::Source {
+                source: SourceError::Invalid { .. } | SourceError::Row { .. }, ..
+            }
             | Self::Dataset(DatasetError::Empty | DatasetError::DuplicateKey { .. }) => 3,
             Self::Run(failed) => match &**failed {
                 Failed::Cause { source, .. } if source.is_of_the_data() => 3,

@@ -16,7 +16,7 @@ use crate::dataset::stamps::Stamps;
 use crate::graph::{Chain, Control, Ended, Failed, Link, Meter, Ordered, Scope};
 use crate::inputs::Part;
 use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
-use crate::sources::BatchLimits;
+use crate::sources::{BatchLimits, OnError};
 use crate::stages::{EndOfInputs, PartitionWriter, ReadStage, RowLimit, Start, WriteStage};
 
 /// What all partitions of a run share.
@@ -119,6 +119,7 @@ pub(super) async fn build(
             rows: pipeline.definition.run.batch_rows,
             bytes: batch_bytes,
             row_bytes: data.max_row_bytes,
+            on_error: OnError::Fail,
         },
         limit,
         meter: Arc::clone(&context.meters.read),

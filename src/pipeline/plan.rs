@@ -22,7 +22,7 @@ use crate::fingerprint::{InputName, Stamp, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
 use crate::shard::memory_bytes;
-use crate::sources::{BatchLimits, SourceError};
+use crate::sources::{BatchLimits, OnError, SourceError};
 use crate::stages::RowLimit;
 
 /// Held of each input for the whole run beside its path: its place in the list, and its stamp.
@@ -341,6 +341,7 @@ impl Pipeline {
             rows: run.batch_rows,
             bytes: run.batch_bytes,
             row_bytes: data.max_row_bytes,
+            on_error: OnError::Fail,
         };
         let listed = inputs.iter().map(|input| LISTED_BYTES + input.path.len()).sum::<usize>();
         let writer_bytes = memory_bytes(schema, &self.shard_limits());

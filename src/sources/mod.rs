@@ -10,7 +10,9 @@
 //! 1. Reading from a restart that the reader itself gave yields the same rows, with the same
 //!    positions, as reading from the start and skipping; only batch boundaries may differ.
 //! 2. Rows depend on the inputs' bytes and paths relative to the root, and on the data settings.
-//! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row.
+//! 3. A batch holds at most `batch_rows` rows and about `batch_bytes` bytes, or one row. A reject counts
+//!    as a row; a batch may hold nothing else.
+//! 4. A source row is one row or one reject; no other event has stage 0.
 
 mod csv;
 mod csv_reader;
@@ -19,6 +21,7 @@ mod files;
 pub mod input;
 pub mod listing;
 mod pattern;
+mod rejects;
 mod settings;
 mod siblings;
 pub mod value_type;
@@ -31,6 +34,9 @@ use serde_json::Value;
 
 use crate::batch::{Batch, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
+pub use rejects::{
+    BadRow, BadRowAt, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT,
+};
 pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
@@ -49,8 +55,10 @@ pub struct BatchLimits {
     pub rows: usize,
     /// About the most bytes in a batch of more than one row.
     pub bytes: usize,
-    /// A larger row (bytes of its values) is an error that names it.
+    /// A larger row (bytes of its values) is a bad row.
     pub row_bytes: u64,
+    /// What is done with a bad row, one that cannot be read as what the definition says.
+    pub on_error: OnError,
 }
 
 /// Where raw rows come from.
@@ -183,7 +191,18 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
-    /// The bytes are not what the definition says they are.
+    /// A row, or an input from that row on, is not what the definition says: the only error that can
+    /// become a reject ([`OnError::settle`]).
+    #[error("`{path}`, {at}{}: {}", InField(bad.field.as_deref()), bad.message)]
+    Row {
+        /// The input.
+        path: String,
+        /// "row 12", "line 3".
+        at: String,
+        /// What is wrong with it.
+        bad: BadRow,
+    },
+    /// The bytes are not what the definition says they are, in a way that is not one row's.
     #[error("`{path}`, {at}: {message}")]
     Invalid {
         /// The input.
@@ -216,6 +235,15 @@ pub enum SourceError {
     Arrow(#[from] arrow_schema::ArrowError),
 }
 
+/// ", field `age`", where it is one column's fault.
+struct InField<'a>(Option<&'a str>);
+
+impl std::fmt::Display for InField<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |field| write!(f, ", field `{field}`"))
+    }
+}
+
 impl SourceError {
     /// What to do about it.
     #[must_use]
@@ -227,6 +255,7 @@ impl SourceError {
                 }
                 _ => None,
             },
+            Self::Row { bad, .. } => bad.hint.as_deref(),
             Self::Invalid { hint, .. } | Self::Listing { hint, .. } => hint.as_deref(),
             Self::Arrow(_) => None,
             Self::Changed { .. } => {

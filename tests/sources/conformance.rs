@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use rowmill::batch::{Position, Restart};
-use rowmill::sources::{BatchLimits, InputDigest, InputRange, Part, Source, SourceError};
+use rowmill::sources::{BatchLimits, InputDigest, InputRange, OnError, Part, Source, SourceError};
 
 use super::{cases, part_of};
 
@@ -32,7 +32,7 @@ pub(crate) struct Reading {
 }
 
 pub(crate) const LIMITS: BatchLimits =
-    BatchLimits { rows: 1000, bytes: 1 << 20, row_bytes: 16 << 20 };
+    BatchLimits { rows: 1000, bytes: 1 << 20, row_bytes: 16 << 20, on_error: OnError::Fail };
 
 pub(crate) fn read(
     source: &dyn Source,
@@ -269,7 +269,11 @@ fn corrupted_inputs_give_rows_or_errors_but_no_panic() {
                 let part = part_of(&*case.source, &inputs);
                 let read = read(&*case.source, &part, &schema, LIMITS, &Restart::default());
                 if let Err(error) = read {
-                    let is_said = matches!(&error, SourceError::Invalid { message, .. } if !message.is_empty());
+                    let is_said = match &error {
+                        SourceError::Invalid { message, .. } => !message.is_empty(),
+                        SourceError::Row { bad, .. } => !bad.message.is_empty(),
+                        _ => false,
+                    };
                     assert!(is_said, "{}, round {round}: {error}", case.name);
                 }
             }
