@@ -41,7 +41,7 @@ pub(crate) fn measure(
     let (mut bytes, mut plain_bytes) = (Buffers::default(), Vec::new());
     let gather = compare(
         rounds,
-        || each(&rows, |rows| fields.iter().try_for_each(|f| bytes.gather(dataset, f, rows))),
+        || each(&rows, |rows| bytes.gather(dataset, &fields, rows)),
         || {
             each(&places, |rows| {
                 plain.by_field(rows, &mut plain_bytes);
@@ -75,7 +75,7 @@ pub(crate) fn measure(
         let rows = random_rows(n_rows, dataset.rows_of(0).end);
         let beside = compare(
             rounds,
-            || each(&rows, |rows| fixed.iter().try_for_each(|f| bytes.gather(dataset, f, rows))),
+            || each(&rows, |rows| bytes.gather(dataset, &fixed, rows)),
             || numpy(dataset.shard(0)?.path(), &fixed, n_rows),
         )?;
         figures.push(figure("gather of fixed fields, one shard", "NumPy", beside, target));
@@ -103,17 +103,20 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn gather(&mut self, dataset: &Dataset, field: &Field, rows: &[u64]) -> Result<()> {
-        if field.kind == Kind::Fixed {
-            let n = rows.len() * field.unit_bytes();
-            if self.bytes.len() < n {
-                self.bytes.resize(n, 0);
+    fn gather(&mut self, dataset: &Dataset, fields: &[Field], rows: &[u64]) -> Result<()> {
+        let selection = dataset.select(rows)?;
+        for field in fields {
+            if field.kind == Kind::Fixed {
+                let n = rows.len() * field.unit_bytes();
+                if self.bytes.len() < n {
+                    self.bytes.resize(n, 0);
+                }
+                selection.gather(&field.name, &mut self.bytes[..n])?;
+            } else {
+                selection.gather_ragged(&field.name, &mut self.bytes, &mut self.offsets)?;
             }
-            dataset.gather(&field.name, rows, &mut self.bytes[..n])?;
-        } else {
-            dataset.gather_ragged(&field.name, rows, &mut self.bytes, &mut self.offsets)?;
+            black_box(&self.bytes);
         }
-        black_box(&self.bytes);
         Ok(())
     }
 

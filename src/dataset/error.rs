@@ -124,6 +124,26 @@ pub enum DatasetError {
         /// How many there are.
         n_rows: u64,
     },
+    /// Values were asked for in a type that cannot hold them.
+    #[error("field `{field}` cannot be read as {to}: {message}")]
+    Cast {
+        /// The field.
+        field: String,
+        /// The type asked for.
+        to: String,
+        /// Which value, or why.
+        message: String,
+    },
+    /// The dataset is too large to be held in memory.
+    #[error("`{}` has {bytes} bytes, this machine {memory} bytes of memory", path.display())]
+    TooLarge {
+        /// The dataset's folder.
+        path: PathBuf,
+        /// Bytes of its fields.
+        bytes: u64,
+        /// Bytes of physical memory, or of the limit that this process runs under.
+        memory: u64,
+    },
 }
 
 impl DatasetError {
@@ -146,6 +166,10 @@ impl DatasetError {
             Self::Version { .. } => "use the version of rowmill that wrote it, or a later one",
             Self::Unfinished { .. } => "run the same command again; it continues",
             Self::Empty => "check the sources and filters, or set `allow_empty = true`",
+            Self::Cast { .. } => "ask for a wider type, or for the bytes as they are stored",
+            Self::TooLarge { .. } => {
+                "at most half of the memory is filled: read it mapped, which needs none"
+            }
             Self::DuplicateKey { .. } => {
                 "choose a key that is unique, or leave one of the rows out"
             }

@@ -4,7 +4,7 @@
 //! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs;
 //! [`adopt`] finds the partitions that are built, [`partition`] builds the others, [`record`] is what
 //! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`]) and the
-//! [`sentinel`]. [`reader`] opens what is complete, [`verify`] checks every byte of it.
+//! [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`] checks every byte of it.
 //!
 //! Leaves out: shards themselves (`shard`), reading inputs (`sources`), doing things in parallel.
 //!
@@ -25,6 +25,7 @@ pub mod plan;
 mod publish;
 pub mod reader;
 pub mod record;
+mod selection;
 pub mod sentinel;
 pub mod stamps;
 pub mod verify;
@@ -32,3 +33,4 @@ pub mod verify;
 pub use error::{DatasetError, Result};
 pub use home::{Home, Workplace};
 pub use reader::Dataset;
+pub use selection::Selection;

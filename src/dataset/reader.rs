@@ -6,6 +6,8 @@
 //! 1. A dataset opens only with its sentinel and the manifest that the sentinel names.
 //! 2. Opening reads the manifest and nothing else: a shard is opened when it is first asked for.
 //! 3. Memory grows with the number of shards, never with that of rows.
+//! 4. There is neither thread nor file position in it: an open dataset may be used from many threads,
+//!    and on both sides of a fork.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,10 +20,11 @@ use super::home::{CURRENT, is_hex};
 use super::keys::KeyIndex;
 use super::manifest::{DatasetLine, Manifest};
 use super::record::ShardEntry;
+use super::selection::Selection;
 use super::sentinel::Sentinel;
 use crate::schema::{Field, RowSchema};
-use crate::shard::{FieldReader, Key, ReadError, Shard, layout};
-use crate::storage::{Local, Storage};
+use crate::shard::{Key, ReadError, Shard, layout};
+use crate::storage::{Local, Storage, usable_memory};
 
 /// A complete dataset, opened for reading.
 #[derive(Debug)]
@@ -197,94 +200,85 @@ impl Dataset {
         Ok(None)
     }
 
-    /// Copies rows of a fixed field into `out`, one after another, in the order asked.
+    /// Rows in any order, found once for all fields that are gathered of them.
+    ///
+    /// ```no_run
+    /// # use rowmill::dataset::Dataset;
+    /// let dataset = Dataset::open("data/fashion-mnist")?;
+    /// let (mut images, mut labels) = (vec![0; 256 * 784], vec![0; 256]);
+    /// let batch: Vec<u64> = (0..256).map(|n| n * 7 % dataset.n_rows()).collect();
+    /// let batch = dataset.select(&batch)?;
+    /// batch.gather("image", &mut images)?;
+    /// batch.gather("label", &mut labels)?;
+    /// # Ok::<_, rowmill::dataset::DatasetError>(())
+    /// ```
     ///
     /// # Errors
-    /// The field is not fixed, there is no such row, or `out` is not as long as the rows are.
-    pub fn gather(&self, field: &str, rows: &[u64], out: &mut [u8]) -> Result<()> {
-        let (index, field) = self.field(field)?;
-        FieldReader::check_gather(field, rows.len(), out.len())?;
-        let mut places = out.chunks_exact_mut(field.unit_bytes().max(1));
-        self.each_row(index, rows, |field, row| match places.next() {
-            Some(place) => field.copy_row(row, place),
-            None => Ok(()),
-        })
+    /// [`DatasetError::NoRow`].
+    pub fn select(&self, rows: &[u64]) -> Result<Selection<'_>> {
+        Selection::new(self, rows)
     }
 
-    /// Collects rows of a field of any kind: `bytes` gets them one after another, `offsets` where
-    /// each begins and the last one ends, in bytes from 0. Both are cleared first.
+    /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]: a batch per shard, of all fields or
+    /// those named, in the order named. Values are shared with the mapped files.
     ///
     /// # Errors
-    /// There is no such field or row.
-    pub fn gather_ragged(
-        &self,
-        field: &str,
-        rows: &[u64],
-        bytes: &mut Vec<u8>,
-        offsets: &mut Vec<i64>,
-    ) -> Result<()> {
-        bytes.clear();
-        offsets.clear();
-        offsets.push(0);
-        offsets.reserve(rows.len());
-        let (index, _) = self.field(field)?;
-        self.each_row(index, rows, |field, row| {
-            bytes.extend_from_slice(field.row(row)?);
-            offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
-            Ok(())
-        })
-    }
-
-    /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]: a batch per shard.
-    pub fn record_batches(&self, rows: Range<u64>) -> impl Iterator<Item = Result<RecordBatch>> {
+    /// There is no such field. Each batch can fail as [`Dataset::shard`] does, or because there are no
+    /// such rows.
+    pub fn scan<'a>(
+        &'a self,
+        rows: Range<u64>,
+        fields: Option<&[&str]>,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<'a>> {
+        let index = |name: &&str| self.field(name).map(|(index, _)| index);
+        let fields = fields.map(|names| names.iter().map(index).collect::<Result<Vec<_>>>());
+        let fields = fields.transpose()?;
         let mut next = rows.start;
-        std::iter::from_fn(move || {
+        Ok(std::iter::from_fn(move || {
             if next >= rows.end {
                 return None;
             }
             let batch = self.locate(next).and_then(|(number, first)| {
                 let end = self.rows_of(number).end.min(rows.end);
-                let n_rows = end - next;
+                let (shard, rows) = (self.shard(number)?, first..first + end - next);
                 next = end;
-                Ok(self.shard(number)?.record_batch(first..first + n_rows)?)
+                Ok(match &fields {
+                    Some(fields) => shard.record_batch_of(rows, fields)?,
+                    None => shard.record_batch(rows)?,
+                })
             });
             if batch.is_err() {
                 next = rows.end;
             }
             Some(batch)
-        })
+        }))
+    }
+
+    /// The same dataset with all its fields in memory, for file systems on which mapping is slow.
+    /// Not needed on a local disk, whose cached files are read at the speed of memory.
+    ///
+    /// # Errors
+    /// [`DatasetError::TooLarge`] if its shards have more bytes than half of the memory there is
+    /// (physical, or what the process's control group may use); a file is damaged.
+    pub fn load_in_memory(mut self) -> Result<Self> {
+        let bytes = self.entries.iter().map(|entry| entry.bytes).sum();
+        if let Some(memory) = usable_memory().filter(|memory| bytes > memory / 2) {
+            return Err(DatasetError::TooLarge { path: self.dir.clone(), bytes, memory });
+        }
+        let loaded = self.shards().map(|shard| Ok(shard?.load_in_memory()?));
+        let loaded = loaded.collect::<Result<Vec<_>>>()?;
+        self.shards = loaded.into_iter().map(OnceLock::from).collect();
+        Ok(self)
     }
 
     /// The field of that name, and its index.
-    fn field(&self, name: &str) -> Result<(usize, &Field)> {
+    pub(super) fn field(&self, name: &str) -> Result<(usize, &Field)> {
         let fields = self.schema.fields();
         let found = fields.iter().enumerate().find(|(_, field)| field.name == name);
         found.ok_or_else(|| {
             let known = fields.iter().map(|field| field.name.clone()).collect();
             ReadError::NoField { field: name.to_owned(), known }.into()
         })
-    }
-
-    /// Calls `take` for each of `rows` with the reader of field `index` in the row's shard, and the
-    /// row's number there.
-    fn each_row<'a>(
-        &'a self,
-        index: usize,
-        rows: &[u64],
-        mut take: impl FnMut(&'a FieldReader, u64) -> Result<(), ReadError>,
-    ) -> Result<()> {
-        let mut open: Option<(Range<u64>, &FieldReader)> = None;
-        for &row in rows {
-            let (within, field) = match &open {
-                Some(open) if open.0.contains(&row) => open,
-                _ => {
-                    let (number, _) = self.locate(row)?;
-                    open.insert((self.rows_of(number), self.shard(number)?.field_at(index)?))
-                }
-            };
-            take(field, row - within.start)?;
-        }
-        Ok(())
     }
 
     fn key_index(&self) -> Result<&KeyIndex> {

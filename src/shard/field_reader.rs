@@ -429,6 +429,23 @@ impl FieldReader {
         Ok(())
     }
 
+    /// The same field with its bytes copied from the mappings into memory.
+    pub(super) fn in_memory(&self) -> Self {
+        let copy = |bytes: &Buffer| Buffer::from_slice_ref(bytes.as_slice());
+        Self {
+            field: self.field.clone(),
+            folder: self.folder.clone(),
+            n_rows: self.n_rows,
+            unit_bytes: self.unit_bytes,
+            valid: self.valid.as_ref().map(copy),
+            values: copy(&self.values),
+            offsets: self.offsets.as_ref().map(|offsets| offsets.iter().copied().collect()),
+            dims: self.dims.as_ref().map(|dims| dims.iter().copied().collect()),
+            codes: self.codes.as_ref().map(|codes| codes.iter().copied().collect()),
+            dictionary: OnceLock::new(),
+        }
+    }
+
     /// The folder, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {

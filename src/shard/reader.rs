@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
 
 use super::field_reader::{FieldReader, Folder};
 use super::layout;
@@ -171,13 +172,46 @@ impl Shard {
     /// # Errors
     /// There are no such rows, or the files of a field are damaged.
     pub fn record_batch(&self, rows: Range<u64>) -> Result<RecordBatch> {
-        let arrays = (0..self.fields.len())
-            .map(|index| self.field_at(index)?.array(rows.clone()))
-            .collect::<Result<Vec<_>>>()?;
+        self.batch(rows, &self.schema.arrow_schema(), 0..self.fields.len())
+    }
+
+    /// As [`Shard::record_batch`], of the fields whose indices are given, in that order.
+    ///
+    /// # Errors
+    /// As [`Shard::record_batch`]; there is no such field.
+    pub fn record_batch_of(&self, rows: Range<u64>, fields: &[usize]) -> Result<RecordBatch> {
+        fields.iter().try_for_each(|index| self.field_at(*index).map(|_| ()))?;
+        let schema = self.schema.arrow_schema().project(fields);
+        let schema = schema.map_err(|e| ReadError::damaged(&self.folder.path, e.to_string()))?;
+        self.batch(rows, &Arc::new(schema), fields.iter().copied())
+    }
+
+    fn batch(
+        &self,
+        rows: Range<u64>,
+        schema: &SchemaRef,
+        fields: impl Iterator<Item = usize>,
+    ) -> Result<RecordBatch> {
+        let arrays = fields.map(|index| self.field_at(index)?.array(rows.clone()));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let n_rows = usize::try_from(rows.end.saturating_sub(rows.start)).ok();
         let options = RecordBatchOptions::new().with_row_count(n_rows);
-        RecordBatch::try_new_with_options(self.schema.arrow_schema(), arrays, &options)
+        RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)
             .map_err(|e| ReadError::damaged(&self.folder.path, e.to_string()))
+    }
+
+    /// The same shard with all fields copied into memory.
+    pub(crate) fn load_in_memory(&self) -> Result<Self> {
+        let fields = (0..self.fields.len()).map(|index| Ok(self.field_at(index)?.in_memory()));
+        let fields = fields.map(|field| field.map(OnceLock::from)).collect::<Result<_>>()?;
+        Ok(Self {
+            folder: self.folder.clone(),
+            sentinel: self.sentinel.clone(),
+            n_rows: self.n_rows,
+            schema: Arc::clone(&self.schema),
+            fields,
+            keys: OnceLock::new(),
+        })
     }
 
     /// The row with this key, `None` where there is none.

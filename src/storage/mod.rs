@@ -21,6 +21,7 @@
 
 pub mod conformance;
 pub mod faulty;
+mod host;
 mod local;
 pub mod memory;
 mod memory_storage;
@@ -36,6 +37,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 pub use faulty::Faulty;
+pub use host::usable_memory;
 pub use local::Local;
 pub use memory::Memory;
 

@@ -15,6 +15,7 @@ mod refusals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::types::{Float32Type, Int8Type};
 use fake::Fake;
 use rowmill::dataset::verify::verify;
 use rowmill::dataset::{Dataset, DatasetError, Home, Workplace};
@@ -88,29 +89,58 @@ fn rows_are_gathered_across_shards_in_the_order_asked() {
     let dataset = Dataset::open_in(disk(&memory), "/out/letters").unwrap();
     let rows = [34, 0, 1, 2, 11, 3, 4, 34];
     let mut out = vec![0; rows.len() * 8];
-    dataset.gather("x", &rows, &mut out).unwrap();
+    let selection = dataset.select(&rows).unwrap();
+    selection.gather("x", &mut out).unwrap();
     let found: String = out.chunks(8).map(|x| char::from(x[0])).collect();
     assert_eq!(found, "IabcldeI");
     let (mut bytes, mut offsets) = (Vec::new(), Vec::new());
-    dataset.gather_ragged("id", &rows[..3], &mut bytes, &mut offsets).unwrap();
+    let first = dataset.select(&rows[..3]).unwrap();
+    first.gather_ragged("id", &mut bytes, &mut offsets).unwrap();
     assert_eq!(String::from_utf8(bytes).unwrap(), "c.txt:7a2.txt:0a2.txt:1");
     assert_eq!(offsets, [0, 7, 15, 23]);
-    let n_rows: usize = dataset.record_batches(2..20).map(|batch| batch.unwrap().num_rows()).sum();
+    let n_rows: usize =
+        dataset.scan(2..20, None).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
     assert_eq!(n_rows, 18);
+    for batch in dataset.scan(2..20, Some(&["id"])).unwrap() {
+        assert_eq!(batch.unwrap().num_columns(), 1);
+    }
+    assert!(dataset.scan(0..35, Some(&["id", "ix"])).is_err());
     let (shard, row) = dataset.row(11).unwrap();
     assert_eq!(shard.field("id").unwrap().row(row).unwrap(), b"c.txt:0");
     for (name, error) in [
-        ("no such row", dataset.gather("x", &[35], &mut [0; 8]).unwrap_err()),
-        ("no such field", dataset.gather("y", &[0], &mut [0; 8]).unwrap_err()),
-        ("a short buffer", dataset.gather("x", &[0], &mut [0; 7]).unwrap_err()),
-        ("an empty buffer", dataset.gather("x", &[0, 1], &mut []).unwrap_err()),
+        ("no such row", dataset.select(&[35]).map(|_| ()).unwrap_err()),
+        ("no such field", selection.gather("y", &mut out).unwrap_err()),
+        ("a short buffer", selection.gather("x", &mut out[1..]).unwrap_err()),
+        ("an empty buffer", selection.gather("x", &mut []).unwrap_err()),
+        ("text as numbers", selection.numbers::<Int8Type>("id").unwrap_err()),
         ("a row past the end", dataset.row(35).map(|_| ()).unwrap_err()),
         ("a key where there is none", dataset.find("a").unwrap_err()),
         ("a shard past the end", dataset.shard(99).map(|_| ()).unwrap_err()),
     ] {
         assert!(!error.to_string().is_empty(), "{name}");
     }
-    assert_eq!(dataset.gather("x", &[], &mut []).map_err(|e| e.to_string()), Ok(()));
+    let narrow = selection.numbers::<Float32Type>("x").unwrap();
+    let wide: Vec<f32> = found.bytes().map(f32::from).collect();
+    assert_eq!(narrow.as_ref(), wide);
+    let mut valid = vec![7];
+    selection.gather_valid("x", &mut valid).unwrap();
+    assert_eq!(valid, [1; 8]);
+    let none = dataset.select(&[]).unwrap();
+    assert_eq!(none.gather("x", &mut []).map_err(|e| e.to_string()), Ok(()));
+}
+
+#[test]
+fn a_dataset_in_memory_has_the_same_rows() {
+    let memory = Memory::new(Overlap::Now);
+    Fake::new(FILES).build(&disk(&memory)).unwrap();
+    let mapped = Dataset::open_in(disk(&memory), "/out/letters").unwrap();
+    let loaded = Dataset::open_in(disk(&memory), "/out/letters").unwrap();
+    let loaded = loaded.load_in_memory().unwrap();
+    let rows = |dataset: &Dataset| -> Vec<_> {
+        dataset.scan(0..dataset.n_rows(), None).unwrap().map(Result::unwrap).collect()
+    };
+    assert_eq!(rows(&loaded), rows(&mapped));
+    assert_eq!(letters(&loaded), letters(&mapped));
 }
 
 #[test]
