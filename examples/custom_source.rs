@@ -34,7 +34,7 @@ use rowmill::sources::{
     BatchLimits, BatchReader, Input, InputDigest, Part, SettingsError, Source, SourceError,
     SourceSpec, SourceType, parse_settings,
 };
-use rowmill::transforms::{Emit, Transform, TransformError, TransformType};
+use rowmill::transforms::{Emit, Stage, Transform, TransformError, TransformType};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -264,7 +264,7 @@ impl Transform for Mean {
 
     fn apply(
         &self,
-        _stage: usize,
+        _stage: Stage,
         batch: Batch,
         emit: &mut dyn Emit,
     ) -> Result<(), TransformError> {

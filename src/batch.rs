@@ -9,8 +9,14 @@
 //! 3. A source row's pieces may lie in several consecutive batches; the row is settled when a later
 //!    source row, or the end of the partition, is seen.
 
-use arrow_array::RecordBatch;
+mod rejects;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::ArrowError;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use rejects::Behind;
+pub use rejects::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
 
 /// Where a row stands: input (index in its partition's list), source row within the input, and its
 /// number among the rows that the source row has become (0 where it is one row).
@@ -54,6 +60,13 @@ impl Run {
                 Position { input: self.input, source_row: self.source_row + offset, sub_row: 0 }
             }
         }
+    }
+
+    /// The run without its first `offset` rows; `row` stays.
+    fn after(&self, offset: u64) -> Self {
+        let at = self.at(offset);
+        let sub_row = if self.sub_row < 0 { -1 } else { at.sub_row.cast_signed() };
+        Self { row: self.row, input: at.input, source_row: at.source_row, sub_row }
     }
 
     /// Whether a row that stands `offset` rows after this run's first, described by `next`, only
@@ -137,14 +150,7 @@ impl Provenance {
         for (run, len) in self.pieces() {
             let (from, to) = (run.row.max(start), (run.row + len).min(end));
             if from < to {
-                let at = run.at(from - run.row);
-                let sub_row = if run.sub_row < 0 {
-                    -1
-                } else {
-                    i64::try_from(at.sub_row).unwrap_or(i64::MAX)
-                };
-                let first = Run { row: 0, input: at.input, source_row: at.source_row, sub_row };
-                it.push_run(first, to - from);
+                it.push_run(run.after(from - run.row), to - from);
             }
         }
         it
@@ -183,7 +189,8 @@ pub struct Event {
     pub input: u32,
     /// Source row it happened to.
     pub source_row: u64,
-    /// One number per multiplying stage passed before.
+    /// One number per multiplying stage passed before. What leaves such a stage is numbered through
+    /// within its source row, so a row is known by the last number, and that alone may stand here.
     pub path: Vec<u64>,
     /// Index of the stage it happened in: 0 is the source, then the transforms in order.
     pub stage: usize,
@@ -248,6 +255,61 @@ impl Batch {
         }
     }
 
+    /// The batch without the rows that `gone` lists in ascending order, each of which leaves an event
+    /// of stage `stage` in its place.
+    ///
+    /// # Errors
+    /// Arrow cannot copy the rows that stay.
+    ///
+    /// # Panics
+    /// When the list is not ascending.
+    pub fn without(
+        self,
+        stage: usize,
+        gone: impl IntoIterator<Item = (usize, Outcome)>,
+    ) -> Result<Self, ArrowError> {
+        let mut gone = gone.into_iter().peekable();
+        if gone.peek().is_none() {
+            return Ok(self);
+        }
+        let mut is_kept = vec![true; self.rows.num_rows()];
+        let mut provenance = Provenance::new();
+        let mut events = Vec::with_capacity(self.events.len());
+        let mut before = self.events.into_iter().peekable();
+        let mut n_gone = 0;
+        for (run, n_rows) in self.provenance.pieces() {
+            let mut next = 0;
+            let end = run.row + n_rows;
+            while let Some((index, outcome)) = gone.next_if(|(row, _)| (*row as u64) < end) {
+                let row = index as u64;
+                assert!(row >= run.row + next, "rows that are gone are listed in order");
+                while let Some(event) = before.next_if(|event| event.before_row <= row) {
+                    events.push(Event { before_row: event.before_row - n_gone, ..event });
+                }
+                let at = run.at(row - run.row);
+                events.push(Event {
+                    before_row: row - n_gone,
+                    input: at.input,
+                    source_row: at.source_row,
+                    path: if run.sub_row < 0 { Vec::new() } else { vec![at.sub_row] },
+                    stage,
+                    outcome,
+                });
+                if let Some(kept) = is_kept.get_mut(index) {
+                    *kept = false;
+                }
+                n_gone += 1;
+                provenance.push_run(run.after(next), row - run.row - next);
+                next = row - run.row + 1;
+            }
+            provenance.push_run(run.after(next), n_rows - next);
+        }
+        events.extend(before.map(|event| Event { before_row: event.before_row - n_gone, ..event }));
+        let rows =
+            arrow_select::filter::filter_record_batch(&self.rows, &BooleanArray::from(is_kept))?;
+        Ok(Self { rows, provenance, events, restart: self.restart })
+    }
+
     /// Bytes of memory that the batch holds on to. Of buffers shared with other slices all bytes
     /// count: as long as one slice is there, so are they.
     #[must_use]
@@ -262,5 +324,118 @@ impl Batch {
         self.rows.get_array_memory_size()
             + size_of_val(self.provenance.runs.as_slice())
             + self.events.iter().map(event_bytes).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, Int64Array};
+
+    use super::*;
+
+    fn event(before_row: u64, source_row: u64, stage: usize) -> Event {
+        let outcome = Outcome::Dropped;
+        Event { before_row, input: 0, source_row, path: Vec::new(), stage, outcome }
+    }
+
+    /// Source row 0, three parts of source row 1, source rows 4 and 5; rows 2, 3 and 6 are dropped.
+    fn batch() -> Batch {
+        let mut provenance = Provenance::of_input(0, 0, 1);
+        provenance.push_run(Run { row: 0, input: 0, source_row: 1, sub_row: 0 }, 3);
+        provenance.push_run(Run { row: 0, input: 0, source_row: 4, sub_row: -1 }, 2);
+        let values: Arc<dyn Array> = Arc::new(Int64Array::from(vec![0, 10, 11, 12, 4, 5]));
+        Batch {
+            rows: RecordBatch::try_from_iter([("v", values)]).unwrap(),
+            provenance,
+            events: vec![event(4, 2, 0), event(4, 3, 1), event(6, 6, 0)],
+            restart: Restart::default(),
+        }
+    }
+
+    #[test]
+    fn rows_that_are_gone_leave_events_in_their_places() {
+        let places = |batch: &Batch| -> Vec<(u64, u64, Vec<u64>, usize)> {
+            let events = batch.events.iter();
+            events.map(|e| (e.before_row, e.source_row, e.path.clone(), e.stage)).collect()
+        };
+        let positions = |batch: &Batch| -> Vec<(u64, u64)> {
+            let all = (0..batch.provenance.n_rows()).map(|row| batch.provenance.position(row));
+            all.map(|at| at.map(|at| (at.source_row, at.sub_row)).unwrap()).collect()
+        };
+        let gone = |rows: &[usize]| rows.iter().map(|row| (*row, Outcome::Dropped)).collect();
+        let table: [(&[usize], _, _); 3] = [
+            (
+                &[0, 2],
+                vec![(1, 0), (1, 2), (4, 0), (5, 0)],
+                vec![
+                    (0, 0, vec![], 2),
+                    (1, 1, vec![1], 2),
+                    (2, 2, vec![], 0),
+                    (2, 3, vec![], 1),
+                    (4, 6, vec![], 0),
+                ],
+            ),
+            (
+                &[3, 4],
+                vec![(0, 0), (1, 0), (1, 1), (5, 0)],
+                vec![
+                    (3, 1, vec![2], 2),
+                    (3, 2, vec![], 0),
+                    (3, 3, vec![], 1),
+                    (3, 4, vec![], 2),
+                    (4, 6, vec![], 0),
+                ],
+            ),
+            (
+                &[0, 1, 2, 3, 4, 5],
+                vec![],
+                vec![
+                    (0, 0, vec![], 2),
+                    (0, 1, vec![0], 2),
+                    (0, 1, vec![1], 2),
+                    (0, 1, vec![2], 2),
+                    (0, 2, vec![], 0),
+                    (0, 3, vec![], 1),
+                    (0, 4, vec![], 2),
+                    (0, 5, vec![], 2),
+                    (0, 6, vec![], 0),
+                ],
+            ),
+        ];
+        for (rows, want_positions, want_events) in table {
+            let gone: Vec<_> = gone(rows);
+            let left = batch().without(2, gone).unwrap();
+            assert_eq!(positions(&left), want_positions, "{rows:?}");
+            assert_eq!(places(&left), want_events, "{rows:?}");
+            assert_eq!(left.rows.num_rows(), want_positions.len(), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn without_does_the_same_to_slices_as_to_the_whole() {
+        let whole = batch().without(2, [(1, Outcome::Dropped), (4, Outcome::Dropped)]).unwrap();
+        for cut in 0..=6 {
+            let mut events = Vec::new();
+            let mut provenance = Provenance::new();
+            for (start, n_rows) in [(0, cut), (cut, 6 - cut)] {
+                let gone = [1, 4].into_iter().filter(|row| (start..start + n_rows).contains(row));
+                let gone = gone.map(|row| (row - start, Outcome::Dropped));
+                // The slice that ends a batch holds the events at its end; an empty one has none.
+                if n_rows == 0 {
+                    continue;
+                }
+                let part = batch().slice(start, n_rows).without(2, gone).unwrap();
+                let rows_before = provenance.n_rows();
+                provenance.extend(&part.provenance);
+                events.extend(
+                    part.events
+                        .into_iter()
+                        .map(|e| Event { before_row: e.before_row + rows_before, ..e }),
+                );
+            }
+            assert_eq!((provenance, events), (whole.provenance.clone(), whole.events.clone()));
+        }
     }
 }

@@ -14,9 +14,12 @@ use arrow_schema::{DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
 use rowmill::batch::{Batch, Event, Outcome, Provenance, Restart};
 use rowmill::transforms::{
-    Emit, SettingsError, Stopped, TRANSFORMS, Transform, TransformError, transform_type,
+    Emit, OnError, SettingsError, Stage, Stopped, TRANSFORMS, Transform, TransformError,
+    transform_type,
 };
 use serde_json::{Value, json};
+
+const STAGE: Stage = Stage { index: 1, on_error: OnError::Fail };
 
 /// Keeps what is handed on.
 struct Kept {
@@ -54,7 +57,7 @@ fn batch(rows: RecordBatch, source_row: u64) -> Batch {
 
 fn pieces(kind: &str, settings: &Value, batch: Batch, batch_bytes: usize) -> Vec<Batch> {
     let mut kept = Kept { batches: Vec::new(), batch_bytes };
-    transform(kind, settings).apply(1, batch, &mut kept).unwrap();
+    transform(kind, settings).apply(STAGE, batch, &mut kept).unwrap();
     kept.batches
 }
 
@@ -227,7 +230,7 @@ fn a_stopped_run_ends_a_transform() {
         }
     }
     for (kind, settings) in sample_settings() {
-        let ended = transform(kind, &settings).apply(1, batch(sample(), 0), &mut Closed);
+        let ended = transform(kind, &settings).apply(STAGE, batch(sample(), 0), &mut Closed);
         assert!(matches!(ended, Err(TransformError::Stopped(Stopped))), "{kind}");
     }
 }
@@ -253,7 +256,7 @@ fn cast(values: ArrayRef, kind: &str) -> Result<Vec<String>, TransformError> {
     let rows = table(&[("v", values)]);
     let mut kept = Kept { batches: Vec::new(), batch_bytes: 1 << 20 };
     let transform = transform("cast", &json!({"types": {"v": kind}}));
-    transform.apply(1, batch(rows, 40), &mut kept)?;
+    transform.apply(STAGE, batch(rows, 40), &mut kept)?;
     let column = kept.batches[0].rows.column(0);
     let options = FormatOptions::new().with_null("∅");
     let shown = ArrayFormatter::try_new(column, &options).unwrap();
@@ -303,6 +306,60 @@ fn a_value_that_does_not_fit_is_named() {
         let want = format!("input 3, source row {row}, field `v`: {message}");
         assert_eq!(error.to_string(), want);
         assert!(error.hint().is_some());
+    }
+}
+
+#[test]
+fn under_quarantine_a_value_that_does_not_fit_costs_its_row_alone() {
+    let a: ArrayRef = Arc::new(Int64Array::from(vec![1, 300, 2, 300, 3, -1]));
+    let b: ArrayRef = Arc::new(LargeStringArray::from(vec!["1", "x", "y", "4", "5", "6"]));
+    let rows = table(&[("a", a), ("b", b)]);
+    let cast = transform("cast", &json!({"types": {"a": "uint8", "b": "int32"}}));
+    let dropped = Event {
+        before_row: 3,
+        input: 3,
+        source_row: 42,
+        path: Vec::new(),
+        stage: 0,
+        outcome: Outcome::Dropped,
+    };
+    for batch_bytes in [1, 30, 1 << 20] {
+        let mut kept = Kept { batches: Vec::new(), batch_bytes };
+        let stage = Stage { index: 2, on_error: OnError::Quarantine };
+        let batch = Batch { events: vec![dropped.clone()], ..batch(rows.clone(), 40) };
+        cast.apply(stage, batch, &mut kept).unwrap();
+        let schema = kept.batches[0].rows.schema();
+        let left = concat_batches(&schema, kept.batches.iter().map(|b| &b.rows)).unwrap();
+        let column = |i: usize| ArrayFormatter::try_new(left.column(i), &FormatOptions::new());
+        let shown = |i: usize| -> Vec<String> {
+            let column = column(i).unwrap();
+            (0..left.num_rows()).map(|row| column.value(row).to_string()).collect()
+        };
+        assert_eq!(
+            (shown(0), shown(1)),
+            (vec!["1".into(), "3".into()], vec!["1".into(), "5".into()])
+        );
+        let mut events = Vec::new();
+        let mut n_rows = 0;
+        for batch in kept.batches {
+            for event in batch.events {
+                let at = event.before_row + n_rows;
+                let said = match event.outcome {
+                    Outcome::Rejected { code, message } => format!("{code} {message}"),
+                    other => format!("{other:?}"),
+                };
+                events.push(format!("{at} {} {} {said}", event.source_row, event.stage));
+            }
+            n_rows += batch.provenance.n_rows();
+        }
+        let want = [
+            "1 41 2 value_misfit field `a`: 300 does not fit into uint8",
+            "1 42 2 value_misfit field `b`: `y` is no int32",
+            "1 42 0 Dropped",
+            "1 43 2 value_misfit field `a`: 300 does not fit into uint8",
+            "2 45 2 value_misfit field `a`: -1 does not fit into uint8",
+        ];
+        assert_eq!(events, want, "{batch_bytes}");
     }
 }
 

@@ -14,7 +14,7 @@ use super::*;
 use crate::batch::{Batch, Restart};
 use crate::inputs::{Input, InputDigest, Part};
 use crate::sources::{BatchLimits, BatchReader, SourceError};
-use crate::transforms::{Emit, TransformError};
+use crate::transforms::{Emit, Stage, TransformError};
 
 /// How lines end.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
@@ -96,7 +96,7 @@ impl Transform for Nothing {
     }
     fn apply(
         &self,
-        _stage: usize,
+        _stage: Stage,
         batch: Batch,
         emit: &mut dyn Emit,
     ) -> Result<(), TransformError> {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::{Halt, Meter};
 use crate::batch::Batch;
-use crate::transforms::{Emit, Stopped, Transform, TransformError};
+use crate::transforms::{Emit, Stage, Stopped, Transform, TransformError};
 
 /// One transform of a chain.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// Index of the stage, for the events it adds.
-    pub stage: usize,
+    /// Its place.
+    pub stage: Stage,
     /// What it does.
     pub transform: Arc<dyn Transform>,
     /// Counts for it; bears the name under which it fails.
@@ -35,10 +35,7 @@ impl LinkError {
     /// Says what to do about it, where that is known.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
-        match &self.source {
-            TransformError::Row { hint, .. } => hint.as_deref(),
-            _ => None,
-        }
+        self.source.hint()
     }
 }
 

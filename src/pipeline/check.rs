@@ -12,7 +12,7 @@ use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::ShardError;
 use crate::sources::{BatchLimits, OnError};
-use crate::transforms::{Emit, Stopped};
+use crate::transforms::{Emit, Stage, Stopped};
 
 impl Pipeline {
     /// Lists the inputs, types the whole graph, sends one batch through it and looks at the disk.
@@ -68,7 +68,7 @@ impl Pipeline {
         };
         let links = self.transforms.iter().zip(self.stage_names.iter().skip(1)).enumerate();
         let chain = Chain::new(links.map(|(i, (transform, name))| Link {
-            stage: i + 1,
+            stage: Stage { index: i + 1, on_error: OnError::Fail },
             transform: Arc::clone(transform),
             meter: Arc::new(Meter::new(name.clone())),
         }));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::batch::Batch;
+use crate::batch::{BadRow, Batch, Behind};
 use crate::config::ConfigErrors;
 use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
@@ -102,18 +102,14 @@ pub enum StageError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A value of one row cannot be transformed or stored.
-    #[error("`{input}`, row {source_row}, field `{field}`: {message}")]
+    #[error("`{input}`, row {source_row}{}", Behind(bad))]
     Row {
         /// The path of the input it came from.
         input: String,
         /// Its number in the input.
         source_row: u64,
-        /// The field.
-        field: String,
-        /// What is wrong.
-        message: String,
-        /// What to do.
-        hint: Option<String>,
+        /// What is wrong with it.
+        bad: BadRow,
     },
     /// Transforming.
     #[error(transparent)]
@@ -130,7 +126,7 @@ impl StageError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Source(error) => error.hint().map(Into::into),
-            Self::Row { hint, .. } => hint.clone(),
+            Self::Row { bad, .. } => bad.hint.clone(),
             Self::Link(error) => error.hint().map(Into::into),
             Self::Shard(error) => error.hint(),
             Self::Dataset(error) => error.hint(),
@@ -144,23 +140,24 @@ impl StageError {
         else {
             return self;
         };
-        let SchemaError::Value { row, field, message, hint, .. } = value else {
+        let SchemaError::Value { row, field, code, message, hint } = value else {
             return Self::Shard(ShardError::Schema(value));
         };
         let position = batch.provenance.position(row as u64).unwrap_or_default();
         let input = path_of(part, position.input);
-        Self::Row { input, source_row: position.source_row, field, message, hint }
+        let bad = BadRow { code, field: Some(field), message, hint };
+        Self::Row { input, source_row: position.source_row, bad }
     }
 
     /// The error with the path of the input that it is about.
     pub(super) fn in_part(self, part: &Part) -> Self {
         match self {
             Self::Link(LinkError {
-                source: TransformError::Row { input, source_row, field, message, hint },
+                source: TransformError::Row { input, source_row, bad },
                 ..
             }) => {
                 let input = path_of(part, input);
-                Self::Row { input, source_row, field, message, hint }
+                Self::Row { input, source_row, bad }
             }
             other => other,
         }

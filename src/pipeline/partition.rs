@@ -18,6 +18,7 @@ use crate::inputs::Part;
 use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
 use crate::sources::{BatchLimits, OnError};
 use crate::stages::{EndOfInputs, PartitionWriter, ReadStage, RowLimit, Start, WriteStage};
+use crate::transforms::Stage;
 
 /// What all partitions of a run share.
 pub(super) struct Context {
@@ -95,7 +96,7 @@ pub(super) async fn build(
         let stage = Ordered {
             name: "transform".to_owned(),
             chain: Chain::new(links.map(|(i, (transform, meter))| Link {
-                stage: i + 1,
+                stage: Stage { index: i + 1, on_error: OnError::Fail },
                 transform: Arc::clone(transform),
                 meter: Arc::clone(meter),
             })),

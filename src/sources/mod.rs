@@ -32,11 +32,10 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use serde_json::Value;
 
-use crate::batch::{Batch, Restart};
+pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
+use crate::batch::{Batch, Behind, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
-pub use rejects::{
-    BadRow, BadRowAt, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT,
-};
+pub use rejects::BadRowAt;
 pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
@@ -193,7 +192,7 @@ pub enum SourceError {
     },
     /// A row, or an input from that row on, is not what the definition says: the only error that can
     /// become a reject ([`OnError::settle`]).
-    #[error("`{path}`, {at}{}: {}", InField(bad.field.as_deref()), bad.message)]
+    #[error("`{path}`, {at}{}", Behind(bad))]
     Row {
         /// The input.
         path: String,
@@ -233,15 +232,6 @@ pub enum SourceError {
     /// Arrow refused the columns.
     #[error("cannot make a batch")]
     Arrow(#[from] arrow_schema::ArrowError),
-}
-
-/// ", field `age`", where it is one column's fault.
-struct InField<'a>(Option<&'a str>);
-
-impl std::fmt::Display for InField<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.map_or(Ok(()), |field| write!(f, ", field `{field}`"))
-    }
 }
 
 impl SourceError {

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::columns::{Strings, append, emit_pieces, find, is_string, unexpected, with};
-use super::{Emit, SettingsError, Transform, TransformError, TransformType};
+use super::{Emit, SettingsError, Stage, Transform, TransformError, TransformType};
 use crate::batch::Batch;
 use crate::sources::parse_settings;
 
@@ -71,7 +71,7 @@ impl Transform for ByteHistogram {
 
     fn apply(
         &self,
-        _stage: usize,
+        _stage: Stage,
         batch: Batch,
         emit: &mut dyn Emit,
     ) -> Result<(), TransformError> {

@@ -1,12 +1,13 @@
 //! The `cast` transform: gives columns other types.
 //!
-//! From and to integers, floats, truth values and texts. A value that the new type cannot hold is
-//! an error: out of range, with a fraction where integers are wanted, a text that is not written as
-//! one. What is rounded, and how texts are read, stands in `sources::value_type`. Truth values are
+//! From and to integers, floats, truth values and texts. A row with a value that the new type cannot
+//! hold is bad: out of range, with a fraction where integers are wanted, a text that is not written
+//! as one. Of several such values the first column's is named. What is rounded, and how texts are read, stands in `sources::value_type`. Truth values are
 //! 0 and 1 as numbers, `true` and `false` as texts; a float as a text has the fewest digits that
 //! read back as the same float of its type. Nulls stay null.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -19,11 +20,11 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::columns::{Strings, emit_pieces, find, is_text, unexpected};
-use super::{Emit, SettingsError, Transform, TransformError, TransformType};
-use crate::batch::Batch;
-use crate::sources::parse_settings;
+use super::columns::{Strings, emit_kept, find, is_text, unexpected};
+use super::{BadRow, Emit, SettingsError, Stage, Transform, TransformError, TransformType};
+use crate::batch::{Batch, Outcome};
 use crate::sources::value_type::{ColumnBuilder, Misfit, ValueType};
+use crate::sources::{VALUE_MISFIT, parse_settings};
 
 pub(super) const TYPE: TransformType = TransformType {
     name: "cast",
@@ -65,36 +66,46 @@ impl Transform for Cast {
         Ok(Arc::new(Schema::new_with_metadata(fields, input.metadata().clone())))
     }
 
-    fn apply(
-        &self,
-        _stage: usize,
-        batch: Batch,
-        emit: &mut dyn Emit,
-    ) -> Result<(), TransformError> {
+    fn apply(&self, stage: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
         let schema = self.output(&batch.rows.schema()).map_err(|e| unexpected(&e))?;
         // The longest number as text, and its offset.
         let row_bytes = 32 * self.settings.types.len();
-        emit_pieces(&batch, &schema, row_bytes, emit, |piece| self.columns(piece))
+        emit_kept(&batch, stage.index, &schema, row_bytes, emit, |piece| self.columns(stage, piece))
     }
 }
 
 impl Cast {
-    fn columns(&self, piece: &Batch) -> Result<Vec<ArrayRef>, TransformError> {
+    /// The columns of a piece, and its rows that fail.
+    fn columns(
+        &self,
+        stage: Stage,
+        piece: &Batch,
+    ) -> Result<(Vec<ArrayRef>, Vec<(usize, Outcome)>), TransformError> {
         let schema = piece.rows.schema();
-        let fields = schema.fields().iter().zip(piece.rows.columns());
-        let cast = fields.map(|(field, column)| match self.settings.types.get(field.name()) {
-            Some(kind) => cast(piece, field, column, *kind),
-            None => Ok(Arc::clone(column)),
-        });
-        cast.collect()
+        let mut failed = BTreeMap::new();
+        let mut columns = Vec::with_capacity(piece.rows.num_columns());
+        for (field, column) in schema.fields().iter().zip(piece.rows.columns()) {
+            columns.push(match self.settings.types.get(field.name()) {
+                Some(kind) => cast(column, *kind, |row, message| {
+                    if let Entry::Vacant(first) = failed.entry(row) {
+                        let bad = BadRow::new(VALUE_MISFIT, message).field(field.name());
+                        let bad = bad.hint("choose a type in `types` that holds every value");
+                        first.insert(stage.settle(piece, row, bad)?);
+                    }
+                    Ok(())
+                })?,
+                None => Arc::clone(column),
+            });
+        }
+        Ok((columns, failed.into_iter().collect()))
     }
 }
 
+/// `column` as `kind`. Each row that cannot be is told to `fail`, and has some value.
 fn cast(
-    piece: &Batch,
-    field: &Field,
     column: &ArrayRef,
     kind: ValueType,
+    mut fail: impl FnMut(usize, String) -> Result<(), TransformError>,
 ) -> Result<ArrayRef, TransformError> {
     if *column.data_type() == kind.arrow() {
         return Ok(Arc::clone(column));
@@ -107,16 +118,11 @@ fn cast(
             continue;
         }
         let value = value_at(row);
-        value.append_to(&mut builder, kind).map_err(|why| {
-            let position = piece.provenance.position(row as u64).unwrap_or_default();
-            TransformError::Row {
-                input: position.input,
-                source_row: position.source_row,
-                field: field.name().clone(),
-                message: why.message(&value.shown(), kind),
-                hint: Some("choose a type in `types` that holds every value".to_owned()),
-            }
-        })?;
+        if let Err(why) = value.append_to(&mut builder, kind) {
+            fail(row, why.message(&value.shown(), kind))?;
+            // Any value will do until the row is taken out; a null may not stand in every column.
+            builder.append_integer(0).ok();
+        }
     }
     Ok(builder.finish())
 }

@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::{Emit, SettingsError, TransformError};
-use crate::batch::Batch;
+use crate::batch::{Batch, Outcome};
 
 /// The column `name`, which the setting `at` asks for.
 pub(super) fn find<'a>(
@@ -104,6 +104,19 @@ pub(super) fn emit_pieces(
     emit: &mut dyn Emit,
     compute: impl Fn(&Batch) -> Result<Vec<ArrayRef>, TransformError>,
 ) -> Result<(), TransformError> {
+    emit_kept(batch, 0, schema, row_bytes, emit, |piece| Ok((compute(piece)?, Vec::new())))
+}
+
+/// The same where rows may go: `compute` also lists those of the slice that do, in ascending order,
+/// and what becomes of them in the stage of index `stage`. The columns have a value for them too.
+pub(super) fn emit_kept(
+    batch: &Batch,
+    stage: usize,
+    schema: &SchemaRef,
+    row_bytes: usize,
+    emit: &mut dyn Emit,
+    compute: impl Fn(&Batch) -> Result<(Vec<ArrayRef>, Vec<(usize, Outcome)>), TransformError>,
+) -> Result<(), TransformError> {
     let n_rows = batch.rows.num_rows();
     let input_bytes = batch.rows.columns().iter();
     let input_bytes: usize =
@@ -115,8 +128,9 @@ pub(super) fn emit_pieces(
     loop {
         let piece = batch.slice(start, piece_rows.min(n_rows - start));
         start += piece.rows.num_rows();
-        let rows = RecordBatch::try_new(Arc::clone(schema), compute(&piece)?)?;
-        emit.emit(Batch { rows, ..piece })?;
+        let (columns, gone) = compute(&piece)?;
+        let rows = RecordBatch::try_new(Arc::clone(schema), columns)?;
+        emit.emit(Batch { rows, ..piece }.without(stage, gone)?)?;
         if start == n_rows {
             return Ok(());
         }

@@ -5,6 +5,8 @@
 //! Invariants:
 //! 1. A transform is a function of a row: batch boundaries never show in its output.
 //! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event.
+//! 3. A row that fails is an error or a reject as [`Stage::settle`] says, and the rows around it
+//!    are what they would be without it.
 
 mod byte_histogram;
 mod cast;
@@ -15,7 +17,8 @@ mod text_stats;
 use arrow_schema::SchemaRef;
 use serde_json::Value;
 
-use crate::batch::Batch;
+pub use crate::batch::{BadRow, OnError};
+use crate::batch::{Batch, Behind, Outcome};
 pub use crate::sources::SettingsError;
 
 /// Every kind of transform, by name.
@@ -36,17 +39,43 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
     /// A column that is not there or has the wrong type, with the nearest name.
     fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError>;
 
-    /// Turns one batch into batches of [`Transform::output`]'s schema. `stage` is this stage's
-    /// index, for the events it adds.
+    /// Turns one batch into batches of [`Transform::output`]'s schema. The events that come with it
+    /// are handed on, and those of `stage` are added ([`Batch::without`]). A batch may hold events
+    /// alone.
     ///
     /// # Errors
     /// Names input, source row and field.
-    fn apply(&self, stage: usize, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError>;
+    fn apply(&self, stage: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError>;
 
     /// Most bytes of memory it holds per byte of a batch it is given, in percent (100: its output is
     /// as large as its input and the input is kept meanwhile).
     fn growth_percent(&self) -> u64 {
         100
+    }
+}
+
+/// The place of a transform in its graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// Its index, for the events it adds: the source is 0.
+    pub index: usize,
+    /// What is done with a row that fails in it.
+    pub on_error: OnError,
+}
+
+impl Stage {
+    /// What becomes of row `row` of `batch`, which failed.
+    ///
+    /// # Errors
+    /// The row's error, where it ends the run.
+    pub fn settle(self, batch: &Batch, row: usize, bad: BadRow) -> Result<Outcome, TransformError> {
+        match self.on_error {
+            OnError::Quarantine => Ok(bad.into_outcome()),
+            OnError::Fail => {
+                let at = batch.provenance.position(row as u64).unwrap_or_default();
+                Err(TransformError::Row { input: at.input, source_row: at.source_row, bad })
+            }
+        }
     }
 }
 
@@ -89,18 +118,14 @@ pub enum TransformError {
     #[error(transparent)]
     Stopped(#[from] Stopped),
     /// A value cannot be transformed.
-    #[error("input {input}, source row {source_row}, field `{field}`: {message}")]
+    #[error("input {input}, source row {source_row}{}", Behind(bad))]
     Row {
         /// Index of the input in its partition.
         input: u32,
         /// Source row in it.
         source_row: u64,
-        /// The column.
-        field: String,
-        /// What is wrong.
-        message: String,
-        /// What to do.
-        hint: Option<String>,
+        /// What is wrong with it.
+        bad: BadRow,
     },
     /// Arrow refused.
     #[error("cannot compute")]
@@ -112,7 +137,7 @@ impl TransformError {
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Row { hint, .. } => hint.as_deref(),
+            Self::Row { bad, .. } => bad.hint.as_deref(),
             Self::Stopped(_) | Self::Arrow(_) => None,
         }
     }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::columns::{find, unexpected};
-use super::{Emit, SettingsError, Transform, TransformError, TransformType};
+use super::{Emit, SettingsError, Stage, Transform, TransformError, TransformType};
 use crate::batch::Batch;
 use crate::sources::parse_settings;
 
@@ -86,7 +86,7 @@ impl Transform for Select {
 
     fn apply(
         &self,
-        _stage: usize,
+        _stage: Stage,
         batch: Batch,
         emit: &mut dyn Emit,
     ) -> Result<(), TransformError> {

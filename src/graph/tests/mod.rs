@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::batch::{Batch, Provenance, Restart};
-use crate::transforms::{Emit, SettingsError, Transform, TransformError};
+use crate::transforms::{BadRow, Emit, OnError, SettingsError, Stage, Transform, TransformError};
 
 /// What the stages of the tests fail with.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -73,6 +73,7 @@ fn chain_of(transform: impl Transform + 'static) -> Chain {
 }
 
 fn link(name: &str, stage: usize, transform: impl Transform + 'static) -> Link {
+    let stage = Stage { index: stage, on_error: OnError::Fail };
     Link { stage, transform: Arc::new(transform), meter: Arc::new(Meter::new(name)) }
 }
 
@@ -85,7 +86,7 @@ impl Transform for Split {
         Ok(Arc::clone(input))
     }
 
-    fn apply(&self, _: usize, input: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+    fn apply(&self, _: Stage, input: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
         let n_rows = input.provenance.n_rows();
         let mut done = 0;
         while done < n_rows {
@@ -145,7 +146,7 @@ impl Transform for Gated {
         Ok(Arc::clone(input))
     }
 
-    fn apply(&self, _: usize, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+    fn apply(&self, _: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
         let row = first_row(&batch);
         let gate = self.gates.lock().unwrap().remove(&row).unwrap();
         match gate.blocking_recv().unwrap_or(Then::Pass) {
@@ -153,13 +154,8 @@ impl Transform for Gated {
             Then::Panic => panic!("row {row} is cursed"),
             Then::Fail => {
                 self.through.send(row).unwrap();
-                return Err(TransformError::Row {
-                    input: 0,
-                    source_row: row,
-                    field: "row".to_owned(),
-                    message: "is odd".to_owned(),
-                    hint: Some("remove it".to_owned()),
-                });
+                let bad = BadRow::new("odd", "is odd").field("row").hint("remove it");
+                return Err(TransformError::Row { input: 0, source_row: row, bad });
             }
         }
         self.through.send(row).unwrap();

@@ -135,7 +135,7 @@ impl Transform for CountBehind {
         Ok(Arc::clone(input))
     }
 
-    fn apply(&self, stage: usize, input: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+    fn apply(&self, stage: Stage, input: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
         if first_row(&input) == 0 {
             return self.gated.apply(stage, input, emit);
         }
@@ -189,7 +189,7 @@ impl Transform for Last {
         Ok(Arc::clone(input))
     }
 
-    fn apply(&self, _: usize, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+    fn apply(&self, _: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
         Ok(emit.emit(batch)?)
     }
 }
