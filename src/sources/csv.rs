@@ -11,12 +11,13 @@
 //!   quoted or not, in every column. Every column is nullable.
 //! - Around numbers and truth values, spaces and tabs do not count. Truth values are `true`,
 //!   `True`, `TRUE`, `1` and their opposites.
+//! - Compressed inputs are decoded (`content`); such an input is not cut.
 //! - Records end with `\n`, `\r\n` or `\r`; empty lines are skipped; a byte order mark is skipped.
 //!
 //! Invariants:
 //! 1. A value that is not of its column's type, a record with too many or too few fields and a
 //!    quote that is never closed are errors that name input, line, row and field.
-//! 2. The cursor of a restart is the offset of a record in its file.
+//! 2. The cursor of a restart is the offset of a record in its file, or in what that decodes to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::content::{Compression, Contents};
 use super::csv_reader::Reader;
 use super::csv_records::{CHUNK_BYTES, Dialect, Flaw, Records, line_cuts, line_of, quoted_cuts};
 use super::listing::Listing;
@@ -77,6 +79,11 @@ struct Settings {
     /// cut them, and a field that holds one is an error.
     #[serde(default = "default_true")]
     newlines_in_values: bool,
+    /// How inputs are compressed: by default as the extensions `.gz`, `.zst` and `.zip` say.
+    #[serde(default)]
+    compression: Compression,
+    /// The member of zip archives that is read; may be left out where they hold one file.
+    member: Option<String>,
 }
 
 fn default_delimiter() -> String {
@@ -103,6 +110,7 @@ fn default_infer_rows() -> u64 {
 #[derive(Debug, Clone)]
 pub(super) struct Csv {
     pub(super) listing: Listing,
+    pub(super) contents: Contents,
     pub(super) dialect: Dialect,
     settings: Settings,
 }
@@ -142,7 +150,9 @@ impl Csv {
             return Err(refuse("columns", &message, "choose another name"));
         }
         let listing = Listing::new(spec)?;
-        Ok(Self { listing, dialect: Dialect { delimiter, quote }, settings })
+        let (compression, member) = (settings.compression, settings.member.as_deref());
+        let contents = Contents::new(listing.folder(), spec, compression, member)?;
+        Ok(Self { listing, contents, dialect: Dialect { delimiter, quote }, settings })
     }
 
     pub(super) fn has_header(&self) -> bool {
@@ -179,7 +189,7 @@ impl Csv {
         if records.text().starts_with(b"\x1f\x8b") || records.text().starts_with(b"PK\x03\x04") {
             return Err(invalid(
                 "the input is compressed".to_owned(),
-                "unpack it: this source reads plain text",
+                "give it the extension `.gz` or `.zip`, or set `compression`",
             ));
         }
         let mut names = Vec::with_capacity(records.n_fields());
@@ -237,7 +247,7 @@ impl Csv {
         message: String,
         hint: String,
     ) -> SourceError {
-        let line = match line_of(self.listing.folder(), input, start) {
+        let line = match line_of(&self.contents, input, start) {
             // What was read was then neither the old state nor the new one.
             Err(changed) => return changed,
             Ok(line) => line,
@@ -302,7 +312,7 @@ impl Csv {
         range: Option<&std::ops::Range<u64>>,
         from: Option<u64>,
     ) -> Result<Records, SourceError> {
-        Ok(Records::new(self.dialect, self.listing.folder().open(input, range, from)?))
+        Ok(Records::new(self.dialect, self.contents.open(input, range, from)?))
     }
 }
 
@@ -364,13 +374,13 @@ impl Source for Csv {
     fn cuts(&self, input: &Input, partition_bytes: u64) -> Result<Vec<u64>, SourceError> {
         let folder = self.listing.folder();
         let multiple = partition_bytes.max(1);
-        if input.size <= multiple {
+        if input.size <= multiple || self.contents.is_decoded(&input.path) {
             return Ok(Vec::new());
         }
         if !self.allows_newlines() {
             return line_cuts(folder, input, multiple);
         }
-        quoted_cuts(self.dialect, folder.open(input, None, None)?, multiple, input.size)
+        quoted_cuts(self.dialect, self.contents.open(input, None, None)?, multiple, input.size)
     }
 
     fn open(
@@ -389,7 +399,8 @@ impl Source for Csv {
 
     fn reader_bytes(&self, limits: BatchLimits) -> u64 {
         // A record's text, twice while its buffer grows, and the builders' room to grow.
-        CHUNK_BYTES as u64 + limits.row_bytes + limits.row_bytes / 2 + limits.bytes as u64
+        let text = CHUNK_BYTES as u64 + limits.row_bytes + limits.row_bytes / 2;
+        text + limits.bytes as u64 + self.contents.memory_bytes()
     }
 }
 

@@ -60,7 +60,10 @@ impl Reader {
         let kinds = kinds.collect::<Option<_>>();
         let kinds = kinds.ok_or_else(|| refuse("the columns are not those of this source"))?;
         let input = restart.input as usize;
-        let range = part.inputs.get(input).map(bytes_of);
+        let range = part.inputs.get(input).map(|read| {
+            // How much an input decodes to is not known before.
+            if csv.contents.is_decoded(&read.input.path) { (0, u64::MAX) } else { bytes_of(read) }
+        });
         let from = match (&restart.cursor, restart.source_row, range) {
             (serde_json::Value::Null, 0, _) if input <= part.inputs.len() => None,
             (cursor, row, Some((start, end))) => {

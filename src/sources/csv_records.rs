@@ -12,7 +12,8 @@
 use csv_core::ReadRecordResult::{End, InputEmpty, OutputEndsFull, OutputFull, Record};
 
 use super::SourceError;
-use super::input::{Folder, OpenInput};
+use super::content::{Content, Contents};
+use super::input::Folder;
 use crate::inputs::Input;
 
 /// Bytes that are read at once.
@@ -59,13 +60,13 @@ impl From<SourceError> for Flaw {
 /// Bytes of an input, some at a time, without a byte order mark at the start of the file.
 #[derive(Debug)]
 struct Stream {
-    open: OpenInput,
+    open: Content,
     buffer: Vec<u8>,
     at: usize,
 }
 
 impl Stream {
-    fn new(open: OpenInput) -> Self {
+    fn new(open: Content) -> Self {
         Self { open, buffer: Vec::new(), at: 0 }
     }
 
@@ -110,7 +111,7 @@ pub(super) struct Records {
 
 impl Records {
     /// `open` stands at the start of a record, or among the line ends before it.
-    pub(super) fn new(dialect: Dialect, open: OpenInput) -> Self {
+    pub(super) fn new(dialect: Dialect, open: Content) -> Self {
         Self {
             core: dialect.reader(),
             stream: Stream::new(open),
@@ -222,7 +223,7 @@ fn grow<T: Clone + Default>(buffer: &mut Vec<T>, most: usize) {
 /// the input that follows its quotes.
 pub(super) fn quoted_cuts(
     dialect: Dialect,
-    open: OpenInput,
+    open: Content,
     multiple: u64,
     size: u64,
 ) -> Result<Vec<u64>, SourceError> {
@@ -287,13 +288,20 @@ pub(super) fn line_cuts(
 ///
 /// # Errors
 /// The input cannot be read, or is not what was listed.
-pub(super) fn line_of(folder: &Folder, input: &Input, offset: u64) -> Result<usize, SourceError> {
-    let mut open = folder.open(input, Some(&(0..offset.min(input.size))), None)?;
+pub(super) fn line_of(
+    contents: &Contents,
+    input: &Input,
+    offset: u64,
+) -> Result<usize, SourceError> {
+    let mut open = contents.open(input, None, None)?;
     let mut bytes = Vec::new();
     let mut line = 1;
-    while open.append_to(&mut bytes, CHUNK_BYTES)? > 0 {
+    loop {
+        let left = usize::try_from(offset - open.position()).unwrap_or(usize::MAX);
+        if open.append_to(&mut bytes, CHUNK_BYTES.min(left))? == 0 {
+            return Ok(line);
+        }
         line += bytes.split(|b| *b == b'\n').count() - 1;
         bytes.clear();
     }
-    Ok(line)
 }

@@ -162,6 +162,12 @@ impl OpenInput {
         Ok(n_read)
     }
 
+    /// The file itself, at the byte where reading stopped, for formats that have a directory at
+    /// their end. Nothing that is read from it is hashed.
+    pub(super) fn into_seekable(self) -> impl Read + Seek {
+        self.file
+    }
+
     /// Reads what is left and gives the digest, or `None` if reading began behind the first byte.
     ///
     /// # Errors

@@ -14,6 +14,8 @@
 //!    as a row; a batch may hold nothing else.
 //! 4. A source row is one row or one reject; no other event has stage 0.
 
+mod archive;
+mod content;
 mod csv;
 mod csv_reader;
 mod csv_records;

@@ -8,6 +8,7 @@
 )]
 
 mod conformance;
+mod content;
 mod csv;
 mod files;
 mod listing;
@@ -62,7 +63,10 @@ fn real_data(name: &str) -> Option<PathBuf> {
 
 /// Sets of settings and inputs, by source: what the conformance tests run over.
 fn cases() -> BTreeMap<&'static str, Vec<conformance::Case>> {
-    BTreeMap::from([("csv", csv::cases()), ("files", files::cases())])
+    BTreeMap::from([
+        ("csv", csv::cases().into_iter().chain(content::cases()).collect()),
+        ("files", files::cases()),
+    ])
 }
 
 #[test]
