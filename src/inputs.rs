@@ -14,6 +14,18 @@ pub struct Input {
     pub size: u64,
     /// Time of last modification: only ever a reason not to hash again.
     pub modified: SystemTime,
+    /// When anything of the file was last changed, which the system notes and nobody can set; `None`
+    /// where that is not known. It is no part of what the file is: a new link to it changes it.
+    pub changed: Option<SystemTime>,
+}
+
+impl Input {
+    /// Whether `found`, the file of the same path, has the size and time of modification that this one
+    /// was listed with.
+    #[must_use]
+    pub fn is_as_listed(&self, found: &Self) -> bool {
+        (self.size, self.modified) == (found.size, found.modified)
+    }
 }
 
 /// A file, or a range of its bytes, as a partition reads it.

@@ -10,6 +10,7 @@ use rowmill::dataset::finalize::{Generation, PlannedPartition, finalize};
 use rowmill::dataset::partition::{Partition, PartitionOptions};
 use rowmill::dataset::stamps::Stamps;
 use rowmill::dataset::{Home, Workplace};
+use rowmill::fingerprint::Fingerprinting;
 use rowmill::fingerprint::cache_key;
 use rowmill::inputs::{Input, InputDigest, InputRange, Part};
 use rowmill::schema::RowSchema;
@@ -29,8 +30,9 @@ pub(crate) fn build(
     let definition = json!({"layout": 1});
     let home = Home::new(out, "bench", &cache_key(&definition))?;
     let place = Arc::new(Workplace::open(Arc::new(Local), home)?);
-    let stamps = Arc::new(Stamps::open(&place)?);
-    let input = Input { path: "rows".to_owned(), size: 0, modified: SystemTime::UNIX_EPOCH };
+    let stamps = Arc::new(Stamps::open(&place, Fingerprinting::Content, SystemTime::now())?);
+    let modified = SystemTime::UNIX_EPOCH;
+    let input = Input { path: "rows".to_owned(), size: 0, modified, changed: Some(modified) };
     let part = Part { inputs: vec![InputRange { input, range: None }], side: Vec::new() };
     let (slot, stages) = ("0".repeat(32), vec!["rows".to_owned()]);
     let options = PartitionOptions {

@@ -70,6 +70,10 @@ impl CliError {
     }
 }
 
+/// What is said where inputs were not compared by their content.
+pub(super) const STAT_NOTE: &str =
+    "inputs count as unchanged while size and time of modification are (fingerprint = \"stat\")";
+
 /// "1 row", "1,234 rows".
 pub(super) fn counted(n: u64, thing: &str) -> String {
     let many = if n == 1 { "" } else { "s" };

@@ -6,8 +6,9 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console, counted};
+use super::output::{CliError, Console, STAT_NOTE, counted};
 use crate::config::Registry;
+use crate::fingerprint::Fingerprinting;
 use crate::pipeline::{MemoryBound, PartitionState, PlanReport};
 
 /// Partitions that are listed one by one; the rest is summed up.
@@ -42,6 +43,9 @@ fn text(report: &PlanReport) -> String {
     line("dataset", report.dataset.clone());
     let bytes = HumanBytes(report.input_bytes);
     line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
+    if report.fingerprint == Fingerprinting::Stat {
+        line("", STAT_NOTE.to_owned());
+    }
     if let Some(rows) = report.rows {
         line("rows", HumanCount(rows).to_string());
     }

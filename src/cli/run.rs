@@ -9,10 +9,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console, counted};
+use super::output::{CliError, Console, STAT_NOTE, counted};
 use super::progress::{Progress, ProgressMode};
 use super::signals::Signals;
 use crate::config::Registry;
+use crate::fingerprint::Fingerprinting;
 use crate::pipeline::{Live, Pipeline, PipelineError, Report};
 
 /// Arguments of `rowmill run`.
@@ -137,6 +138,9 @@ fn summary(report: &Report) -> String {
         let why =
             "it is for whole builds of the definition as it is, without --limit-rows or --set";
         line("note", format!("`current` was left alone: {why}"));
+    }
+    if report.fingerprint == Fingerprinting::Stat {
+        line("note", STAT_NOTE.to_owned());
     }
     text.push_str(&report.reading);
     text

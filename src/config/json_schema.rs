@@ -169,6 +169,11 @@ fn run() -> Value {
             },
             "batch_rows": count("Most rows in a batch.", Some(65_536)),
             "batch_bytes": size("About the most bytes in a batch.", "4MiB"),
+            "fingerprint": {
+                "enum": ["content", "stat"],
+                "default": "content",
+                "description": "How inputs are told to be the same: by content, or by size and time of modification alone.",
+            },
         },
     })
 }

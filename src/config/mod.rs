@@ -36,6 +36,7 @@ pub use identity::Identity;
 pub use json_schema::json_schema;
 pub use overrides::Override;
 
+use crate::fingerprint::Fingerprinting;
 use crate::schema::FieldSpec;
 use crate::sources::{SettingsError, Source, SourceSpec, SourceType};
 use crate::transforms::{Transform, TransformType};
@@ -158,6 +159,8 @@ pub struct RunConfig {
     pub batch_rows: usize,
     /// About the most bytes in a batch.
     pub batch_bytes: usize,
+    /// How inputs are told to be the ones that were read before.
+    pub fingerprint: Fingerprinting,
 }
 
 impl RunConfig {
@@ -172,6 +175,7 @@ impl RunConfig {
             commit_interval: Duration::from_secs(5),
             batch_rows: 65_536,
             batch_bytes: 4 << 20,
+            fingerprint: Fingerprinting::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::{
     AllowEmpty, DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry,
     RunConfig,
 };
+use crate::fingerprint::Fingerprinting;
 use crate::schema::{FieldSpec, Kind};
 
 /// Codes of interned values and row numbers in the key index have 31 bits.
@@ -245,6 +246,20 @@ fn run_config(
     set(&mut run.batch_rows, batch_rows.and_then(|n| usize::try_from(n).ok()));
     let batch_bytes = reader.size("batch_bytes", problems).map(|n| n.min(MAX_BATCH_BYTES));
     set(&mut run.batch_bytes, batch_bytes.and_then(|n| usize::try_from(n).ok()));
+    set(&mut run.fingerprint, fingerprinting(reader, problems));
+}
+
+fn fingerprinting(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> Option<Fingerprinting> {
+    match reader.text("fingerprint", problems)? {
+        ("content", _) => Some(Fingerprinting::Content),
+        ("stat", _) => Some(Fingerprinting::Stat),
+        (other, at) => {
+            let message = format!("`fingerprint` cannot be `{}`", other.escape_debug());
+            let hint = "write \"content\", or \"stat\" to believe size and time of modification";
+            problems.push(Problem::new(at, message).hint(hint));
+            None
+        }
+    }
 }
 
 fn set<T>(setting: &mut T, written: Option<T>) {

@@ -232,7 +232,7 @@ fn paths_are_relative_to_the_folder_of_the_definition() {
 #[test]
 fn every_setting_of_a_run_is_read() {
     let run = "memory = \"2GiB\"\ncommit_bytes = 1024\ncommit_interval = \"250ms\"\n\
-               batch_rows = 10\nbatch_bytes = \"1KiB\"\nout = \"/data\"";
+               batch_rows = 10\nbatch_bytes = \"1KiB\"\nout = \"/data\"\nfingerprint = \"stat\"";
     let it = read(&edited("jobs = 2", run)).unwrap();
     let want = RunConfig {
         out: "/data".into(),
@@ -242,6 +242,7 @@ fn every_setting_of_a_run_is_read() {
         commit_interval: Duration::from_millis(250),
         batch_rows: 10,
         batch_bytes: 1024,
+        fingerprint: Fingerprinting::Stat,
     };
     assert_eq!(it.run, want);
 }

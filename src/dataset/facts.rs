@@ -1,14 +1,15 @@
 //! `work/plan.json`: the facts that were fixed when a build was planned.
 //!
-//! A fact (the learned schema of a stage, the cut points of a file) is kept with a text that tells
-//! what it was learned from: digests of inputs, as a rule. It holds as long as that is the same,
-//! and is learned again when it is not.
+//! A fact (the types of a source's columns, the cut points of a file) is kept with what it was learned
+//! from: an input, and how it looked. It holds as long as that is the same, and is learned again when
+//! it is not. Whoever learns from the same bytes learns the same, so a build that grew holds the facts
+//! of one from scratch.
 //!
 //! Leaves out: learning them.
 //!
 //! Invariants:
 //! 1. The file is replaced as a whole: after a crash it is the old one or the new one.
-//! 2. A fact is given out only to who names what it was learned from.
+//! 2. A fact is given out only to who names what it was learned from, as it still is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,26 +18,51 @@ use serde_json::Value;
 
 use super::error::{DatasetError, Result};
 use super::home::{Home, Workplace};
+use super::stamps::hashed_root;
+use crate::fingerprint::{Fingerprinting, Stamp};
 use crate::shard::layout::document;
 use crate::storage::Storage;
 
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// Something learned from inputs.
+/// An input that something is learned from. The root is hashed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearnedFrom {
+    path: String,
+    root: String,
+    stamp: Stamp,
+}
+
+impl LearnedFrom {
+    /// The input at `path` below `root`, which looks like `stamp`.
+    #[must_use]
+    pub fn new(root: &str, path: &str, stamp: Stamp) -> Self {
+        Self { path: path.to_owned(), root: hashed_root(root), stamp }
+    }
+
+    fn holds(&self, now: &Self, fingerprinting: Fingerprinting) -> bool {
+        (&self.path, &self.root) == (&now.path, &now.root)
+            && self.stamp.holds(&now.stamp, fingerprinting)
+    }
+}
+
+/// Something learned from an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fact<T> {
-    /// Tells what it was learned from: equal texts, equal facts.
-    pub learned_from: String,
+    /// What it was learned from; `None` where there was no input to learn from.
+    pub learned_from: Option<LearnedFrom>,
     /// What was learned.
     pub value: T,
 }
 
 impl<T> Fact<T> {
     /// The fact, if it was learned from just that.
-    pub fn holds(&self, learned_from: &str) -> Option<&T> {
-        (self.learned_from == learned_from).then_some(&self.value)
+    fn holds(&self, now: &LearnedFrom, fingerprinting: Fingerprinting) -> Option<&T> {
+        let seen = self.learned_from.as_ref()?;
+        seen.holds(now, fingerprinting).then_some(&self.value)
     }
 }
 
@@ -44,9 +70,9 @@ impl<T> Fact<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
-    /// Where large files are cut, by path.
-    pub cuts: BTreeMap<String, Fact<Vec<u64>>>,
-    /// Types and learned output schemas, by stage.
+    /// Where large files are cut, by source and path.
+    pub cuts: BTreeMap<String, BTreeMap<String, Fact<Vec<u64>>>>,
+    /// Types of the columns, by source.
     pub schemas: BTreeMap<String, Fact<Value>>,
     /// Records that are not adopted although their contents agree: their rejects are tried again.
     pub set_aside: BTreeSet<String>,
@@ -94,16 +120,16 @@ impl Facts {
         Ok(storage.write_atomic(&path, &text)?)
     }
 
-    /// The output schema learned for a stage, if it was learned from just that.
+    /// The types learned for a source, if they were learned from just that.
     #[must_use]
-    pub fn schema(&self, stage: &str, learned_from: &str) -> Option<&Value> {
-        self.schemas.get(stage)?.holds(learned_from)
+    pub fn schema(&self, source: &str, now: &LearnedFrom, by: Fingerprinting) -> Option<&Value> {
+        self.schemas.get(source)?.holds(now, by)
     }
 
-    /// The cut points of a file, if they were learned from just that.
+    /// The cut points of a file of a source, if they were learned from just that.
     #[must_use]
-    pub fn cuts(&self, path: &str, learned_from: &str) -> Option<&[u64]> {
-        self.cuts.get(path)?.holds(learned_from).map(Vec::as_slice)
+    pub fn cuts(&self, source: &str, now: &LearnedFrom, by: Fingerprinting) -> Option<&[u64]> {
+        self.cuts.get(source)?.get(&now.path)?.holds(now, by).map(Vec::as_slice)
     }
 }
 
@@ -133,19 +159,32 @@ mod tests {
         let place = place(&memory);
         let mut facts = Facts::read(&memory, place.home()).unwrap();
         assert_eq!(facts, Facts::default());
-        let cuts = Fact { learned_from: "b3 1".to_owned(), value: vec![10, 20] };
-        facts.cuts.insert("big.jsonl".to_owned(), cuts);
-        let schema = Fact { learned_from: "b3 2".to_owned(), value: serde_json::json!({"x": 1}) };
+        let stamp = |n| Stamp { size: n, modified_ns: 1, changed_ns: Some(1) };
+        let big = |n| LearnedFrom::new("/in", "big.csv", stamp(n));
+        let cuts = Fact { learned_from: Some(big(1)), value: vec![10, 20] };
+        facts.cuts.insert("rows".to_owned(), [("big.csv".to_owned(), cuts)].into());
+        let schema = Fact { learned_from: Some(big(2)), value: serde_json::json!({"x": 1}) };
         facts.schemas.insert("rows".to_owned(), schema);
         facts.set_aside.insert("a record".to_owned());
         facts.write(&place).unwrap();
         let read = Facts::read(&memory, place.home()).unwrap();
         assert_eq!(read, facts);
-        assert_eq!(read.cuts("big.jsonl", "b3 1"), Some([10, 20].as_slice()));
-        assert_eq!(read.cuts("big.jsonl", "b3 2"), None);
-        assert_eq!(read.cuts("other", "b3 1"), None);
-        assert!(read.schema("rows", "b3 2").is_some());
-        assert!(read.schema("rows", "b3 1").is_none());
+        let by = Fingerprinting::Content;
+        assert_eq!(read.cuts("rows", &big(1), by), Some([10, 20].as_slice()));
+        for (name, source, now) in [
+            ("another size", "rows", big(2)),
+            ("another source", "other", big(1)),
+            ("another file", "rows", LearnedFrom::new("/in", "other.csv", stamp(1))),
+            ("another root", "rows", LearnedFrom::new("/out", "big.csv", stamp(1))),
+        ] {
+            assert_eq!(read.cuts(source, &now, by), None, "{name}");
+        }
+        let set_back =
+            LearnedFrom::new("/in", "big.csv", Stamp { changed_ns: Some(2), ..stamp(1) });
+        assert_eq!(read.cuts("rows", &set_back, by), None);
+        assert!(read.cuts("rows", &set_back, Fingerprinting::Stat).is_some());
+        assert!(read.schema("rows", &big(2), by).is_some());
+        assert!(read.schema("rows", &big(1), by).is_none());
         let before = memory.operations();
         facts.write(&place).unwrap();
         assert!(memory.operations() <= before + 1, "equal facts are not written again");

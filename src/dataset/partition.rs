@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. Rows of inputs that have changed since a partition was begun are never mixed with those of the
 //!    inputs as they are: what an earlier run left is continued only if every path, range, size and
-//!    time of modification is the same.
+//!    time is the same.
 //! 2. The record is written after all shards are sealed, and the working state removed after that:
 //!    open shards, then the log, then the note of what the inputs looked like. A crash between any
 //!    two of these is finished by the next run.
@@ -18,8 +18,8 @@ use super::home::Workplace;
 use super::record::{Record, RecordName, ShardEntry};
 use super::stamps::Stamps;
 use crate::batch::Batch;
-use crate::fingerprint::Stamp;
-use crate::inputs::{InputDigest, Part};
+use crate::fingerprint::{Fingerprinting, Stamp};
+use crate::inputs::{Input, InputDigest, Part};
 use crate::schema::RowSchema;
 use crate::shard::{
     CommitPolicy, Progress, Resume, SealedShard, ShardInput, ShardLimits, Writer, WriterOptions,
@@ -81,7 +81,7 @@ impl Partition {
         options: PartitionOptions,
     ) -> Result<(Self, Resume)> {
         let PartitionOptions { slot, part, root, schema, stages, limits, commits, limit } = options;
-        begin(&place, &slot, &root, &part)?;
+        begin(&place, &slot, &root, &part, stamps.fingerprinting())?;
         let inputs = part.inputs.iter().map(|input| ShardInput {
             path: input.input.path.clone(),
             size: input.bytes(),
@@ -182,12 +182,20 @@ pub fn clear(place: &Workplace, slot: &str) -> Result<()> {
 }
 
 /// Makes sure that whatever working state there is was made from these inputs.
-fn begin(place: &Workplace, slot: &str, root: &str, part: &Part) -> Result<()> {
+fn begin(
+    place: &Workplace,
+    slot: &str,
+    root: &str,
+    part: &Part,
+    fingerprinting: Fingerprinting,
+) -> Result<()> {
     let mut seen = blake3::Hasher::new();
     let sides: Vec<_> = part.side.iter().map(whole).collect();
     for input in part.inputs.iter().chain(&sides) {
-        let stamp = Stamp::new(input.input.size, input.input.modified);
-        let known_by = (root, &input.input.path, &input.range, stamp.size, stamp.modified_ns);
+        let Input { path, size, modified, changed } = &input.input;
+        let changed = changed.filter(|_| fingerprinting == Fingerprinting::Content);
+        let Stamp { size, modified_ns, changed_ns } = Stamp::new(*size, *modified, changed);
+        let known_by = (root, path, &input.range, size, modified_ns, changed_ns);
         // Text and numbers into memory: this cannot fail.
         seen.update(&serde_json::to_vec(&known_by).unwrap_or_default());
     }

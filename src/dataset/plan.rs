@@ -229,7 +229,8 @@ mod tests {
     use super::*;
 
     fn input(path: &str, size: u64) -> Input {
-        Input { path: path.to_owned(), size, modified: SystemTime::UNIX_EPOCH }
+        let modified = SystemTime::UNIX_EPOCH;
+        Input { path: path.to_owned(), size, modified, changed: Some(modified) }
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "cut points may be hard to find")]

@@ -334,7 +334,8 @@ mod tests {
     }
 
     fn input(path: &str, size: u64) -> Input {
-        Input { path: path.to_owned(), size, modified: SystemTime::UNIX_EPOCH }
+        let modified = SystemTime::UNIX_EPOCH;
+        Input { path: path.to_owned(), size, modified, changed: Some(modified) }
     }
 
     fn part() -> Part {

@@ -1,7 +1,8 @@
 //! `work/stamps.jsonl`: digests of inputs seen before, so that they need not be hashed again.
 //!
-//! A digest is given out for an input of the same root, path, range, size and time of modification.
-//! It is a shortcut, nothing more: a file that is lost or cut costs hashing, never a wrong answer.
+//! A digest is given out for an input of the same root, path, range, size and times: of modification,
+//! and, unless that is asked to be believed alone, of the last change that the system noted. It is a
+//! shortcut, nothing more: a file that is lost or cut costs hashing, never a wrong answer.
 //!
 //! Invariants:
 //! 1. Lines are guarded as those of all logs; what stands behind a broken one is dropped.
@@ -11,14 +12,15 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::Result;
 use super::home::{Home, Workplace};
 use super::record::hex_digest;
-use crate::fingerprint::Stamp;
-use crate::inputs::{InputDigest, InputRange};
+use crate::fingerprint::{Fingerprinting, Stamp};
+use crate::inputs::{Input, InputDigest, InputRange};
 use crate::shard::log;
 use crate::storage::{AppendFile, ReadFile, Storage};
 
@@ -30,7 +32,11 @@ const FEW_LINES: usize = 1_000;
 
 /// Digests of inputs seen before. Shared by all partitions that are being built.
 #[derive(Debug)]
-pub struct Stamps(Mutex<State>);
+pub struct Stamps {
+    fingerprinting: Fingerprinting,
+    listed_at: SystemTime,
+    state: Mutex<State>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -43,7 +49,10 @@ struct State {
 /// The first half of a hash over all that an input is known by.
 type Key = [u8; 16];
 
-/// One line. The root is hashed: where things are is nobody's business.
+/// Stands in a line whose digest is only looked for.
+const NO_DIGEST: blake3::Hash = blake3::Hash::from_bytes([0; 32]);
+
+/// One line. The root is hashed.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     #[serde(with = "hex_digest")]
@@ -57,65 +66,89 @@ struct Line {
 }
 
 impl Line {
-    fn new(root: &str, input: &InputRange, b3: blake3::Hash) -> Self {
-        Self {
-            b3,
-            path: input.input.path.clone(),
-            range: input.range.as_ref().map(|r| [r.start, r.end]),
-            root: blake3::hash(root.as_bytes()).to_hex().chars().take(16).collect(),
-            stamp: Stamp::new(input.input.size, input.input.modified),
-        }
-    }
-
-    fn key(&self) -> Key {
-        let known_by =
-            (&self.path, self.range, &self.root, self.stamp.size, self.stamp.modified_ns);
+    /// What the digest is found by; `None` where nothing is known that it could be believed by.
+    fn key(&self, fingerprinting: Fingerprinting) -> Option<Key> {
+        let changed_ns = match fingerprinting {
+            Fingerprinting::Content => Some(self.stamp.changed_ns?),
+            Fingerprinting::Stat => None,
+        };
+        let Stamp { size, modified_ns, .. } = self.stamp;
+        let known_by = (&self.path, self.range, &self.root, size, modified_ns, changed_ns);
         let text = serde_json::to_vec(&known_by).unwrap_or_default();
         let mut key = Key::default();
         blake3::Hasher::new().update(&text).finalize_xof().fill(&mut key);
-        key
+        Some(key)
     }
 }
 
+/// A root as it is written down: where things are is nobody's business.
+pub(super) fn hashed_root(root: &str) -> String {
+    blake3::hash(root.as_bytes()).to_hex().chars().take(16).collect()
+}
+
 impl Stamps {
-    /// Opens the stamps of earlier runs, to add to them.
+    /// Opens the stamps of earlier runs, to add to them. Inputs were listed at `listed_at` or later.
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(place: &Workplace) -> Result<Self> {
+    pub fn open(
+        place: &Workplace,
+        fingerprinting: Fingerprinting,
+        listed_at: SystemTime,
+    ) -> Result<Self> {
         let (storage, path) = (place.storage(), place.home().stamps());
-        let (mut state, valid_bytes) = State::read(&**storage, &path)?;
+        let (mut state, valid_bytes) = State::read(&**storage, &path, fingerprinting)?;
         state.file = Some(match storage.stat(&path)? {
             Some(_) => storage.open_append(&path, valid_bytes)?,
             None => storage.create(&path)?,
         });
-        Ok(Self(Mutex::new(state)))
+        Ok(Self { fingerprinting, listed_at, state: Mutex::new(state) })
     }
 
     /// Reads the stamps of earlier runs, for a look that writes nothing.
     ///
     /// # Errors
     /// The disk's.
-    pub fn read(storage: &dyn Storage, home: &Home) -> Result<Self> {
-        Ok(Self(Mutex::new(State::read(storage, &home.stamps())?.0)))
+    pub fn read(
+        storage: &dyn Storage,
+        home: &Home,
+        fingerprinting: Fingerprinting,
+        listed_at: SystemTime,
+    ) -> Result<Self> {
+        let (state, _) = State::read(storage, &home.stamps(), fingerprinting)?;
+        Ok(Self { fingerprinting, listed_at, state: Mutex::new(state) })
     }
 
-    /// The digest of an input below `root`, if it was seen with this size and time.
+    /// How inputs are told to be the same.
+    #[must_use]
+    pub fn fingerprinting(&self) -> Fingerprinting {
+        self.fingerprinting
+    }
+
+    /// What an input is known by from now on.
+    #[must_use]
+    pub fn stamp(&self, input: &Input) -> Stamp {
+        Stamp::new(input.size, input.modified, input.changed).settled(self.listed_at)
+    }
+
+    /// The digest of an input below `root`, if it was seen with this size and these times.
     #[must_use]
     pub fn digest(&self, root: &str, input: &InputRange) -> Option<InputDigest> {
-        let key = Line::new(root, input, blake3::Hash::from_bytes([0; 32])).key();
+        let key = self.line(root, input, NO_DIGEST).key(self.fingerprinting)?;
         let blake3 = *self.state().digests.get(&key)?;
         Some(InputDigest { path: input.input.path.clone(), size: input.bytes(), blake3 })
     }
 
-    /// Notes the digest of an input that had this size and time before and after it was read.
+    /// Notes the digest of an input that had this size and time of modification before and after it
+    /// was read.
     ///
     /// # Errors
     /// The disk's.
     pub fn learn(&self, root: &str, input: &InputRange, digest: blake3::Hash) -> Result<()> {
-        let line = Line::new(root, input, digest);
+        let line = self.line(root, input, digest);
+        let Some(key) = line.key(self.fingerprinting) else { return Ok(()) };
         let mut state = self.state();
-        if state.digests.insert(line.key(), digest) != Some(digest)
+        if state.digests.insert(key, digest) != Some(digest)
             && let Some(file) = &mut state.file
         {
             file.append(&log::line(&line))?;
@@ -135,19 +168,18 @@ impl Stamps {
         }
     }
 
-    /// Rewrites the file without what is not about one of these inputs below `root`, where that more
-    /// than halves it.
+    /// Rewrites the file without what is not about one of these inputs, each with its root, where that
+    /// more than halves it.
     ///
     /// # Durability
     /// After an error or a crash the file is the old one or the new one.
     ///
     /// # Errors
     /// The disk's.
-    pub fn compact(
+    pub fn compact<R: AsRef<str>>(
         &self,
         place: &Workplace,
-        root: &str,
-        inputs: impl Iterator<Item = InputRange> + Clone,
+        inputs: impl Iterator<Item = (R, InputRange)> + Clone,
     ) -> Result<()> {
         let mut state = self.state();
         if state.n_lines < FEW_LINES {
@@ -155,9 +187,9 @@ impl Stamps {
         }
         let n_known = inputs
             .clone()
-            .filter(|input| {
-                let line = Line::new(root, input, blake3::Hash::from_bytes([0; 32]));
-                state.digests.contains_key(&line.key())
+            .filter(|(root, input)| {
+                let line = self.line(root.as_ref(), input, NO_DIGEST);
+                line.key(self.fingerprinting).is_some_and(|key| state.digests.contains_key(&key))
             })
             .count();
         if state.n_lines / 2 < n_known {
@@ -168,11 +200,12 @@ impl Stamps {
         storage.remove_all(&tmp)?;
         let mut file = storage.create(&tmp)?;
         let mut digests = HashMap::with_capacity(n_known);
-        for input in inputs {
-            let mut line = Line::new(root, &input, blake3::Hash::from_bytes([0; 32]));
-            if let Some(b3) = state.digests.get(&line.key()) {
+        for (root, input) in inputs {
+            let mut line = self.line(root.as_ref(), &input, NO_DIGEST);
+            let Some(key) = line.key(self.fingerprinting) else { continue };
+            if let Some(b3) = state.digests.get(&key) {
                 line.b3 = *b3;
-                digests.insert(line.key(), *b3);
+                digests.insert(key, *b3);
                 file.append(&log::line(&line))?;
             }
         }
@@ -186,14 +219,28 @@ impl Stamps {
         Ok(())
     }
 
+    fn line(&self, root: &str, input: &InputRange, b3: blake3::Hash) -> Line {
+        Line {
+            b3,
+            path: input.input.path.clone(),
+            range: input.range.as_ref().map(|r| [r.start, r.end]),
+            root: hashed_root(root),
+            stamp: self.stamp(&input.input),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     /// What the file says, and how many of its bytes are whole lines.
-    fn read(storage: &dyn Storage, path: &Path) -> Result<(Self, u64)> {
+    fn read(
+        storage: &dyn Storage,
+        path: &Path,
+        fingerprinting: Fingerprinting,
+    ) -> Result<(Self, u64)> {
         let mut state = Self { digests: HashMap::new(), file: None, n_lines: 0 };
         let mut valid_bytes = 0;
         if storage.stat(path)?.is_none() {
@@ -204,7 +251,9 @@ impl State {
         loop {
             let fresh = read_chunk(&*file, valid_bytes, &mut chunk)?;
             let lines = log::read(fresh, |_, line: Line| {
-                state.digests.insert(line.key(), line.b3);
+                if let Some(key) = line.key(fingerprinting) {
+                    state.digests.insert(key, line.b3);
+                }
                 Some(())
             });
             state.n_lines += lines.lines.len();
@@ -244,7 +293,16 @@ mod tests {
 
     fn input(path: &str, size: u64, ns: u64) -> InputRange {
         let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(ns);
-        InputRange { input: Input { path: path.to_owned(), size, modified }, range: None }
+        let input = Input { path: path.to_owned(), size, modified, changed: Some(modified) };
+        InputRange { input, range: None }
+    }
+
+    fn open(place: &Workplace) -> Stamps {
+        Stamps::open(place, Fingerprinting::Content, listed_at()).unwrap()
+    }
+
+    fn listed_at() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_hours(1)
     }
 
     #[test]
@@ -254,25 +312,49 @@ mod tests {
         let known = input("a", 5, 7);
         {
             let place = place(&memory);
-            let stamps = Stamps::open(&place).unwrap();
+            let stamps = open(&place);
             assert_eq!(stamps.digest("/data", &known), None);
             stamps.learn("/data", &known, b3).unwrap();
             stamps.sync().unwrap();
         }
         let place = place(&memory);
-        let stamps = Stamps::open(&place).unwrap();
+        let stamps = open(&place);
         let digest = InputDigest { path: "a".to_owned(), size: 5, blake3: b3 };
         assert_eq!(stamps.digest("/data", &known), Some(digest));
         let mut cut = known.clone();
         cut.range = Some(0..5);
+        let mut set_back = known.clone();
+        set_back.input.changed = Some(listed_at() - Duration::from_mins(1));
         for (name, root, input) in [
             ("root", "/other", known.clone()),
             ("path", "/data", input("b", 5, 7)),
             ("size", "/data", input("a", 6, 7)),
             ("time", "/data", input("a", 5, 8)),
             ("range", "/data", cut),
+            ("time of change", "/data", set_back.clone()),
         ] {
             assert_eq!(stamps.digest(root, &input), None, "{name}");
+        }
+        drop(stamps);
+        let stat = Stamps::open(&place, Fingerprinting::Stat, listed_at()).unwrap();
+        assert!(stat.digest("/data", &set_back).is_some(), "believed where that is asked for");
+        assert_eq!(stat.digest("/data", &input("a", 5, 8)), None);
+    }
+
+    #[test]
+    fn a_file_that_changed_right_before_it_was_listed_is_hashed_again() {
+        let memory = Memory::new(Overlap::Now);
+        let place = place(&memory);
+        let fresh = input("a", 5, 60_000_000_000);
+        for (fingerprinting, seconds, is_known) in [
+            (Fingerprinting::Content, 61, false),
+            (Fingerprinting::Content, 63, true),
+            (Fingerprinting::Stat, 61, true),
+        ] {
+            let listed_at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            let stamps = Stamps::open(&place, fingerprinting, listed_at).unwrap();
+            stamps.learn("/data", &fresh, blake3::hash(b"bytes")).unwrap();
+            assert_eq!(stamps.digest("/data", &fresh).is_some(), is_known, "{seconds}");
         }
     }
 
@@ -280,7 +362,7 @@ mod tests {
     fn what_stands_behind_a_broken_line_is_dropped_and_written_again() {
         let memory = Memory::new(Overlap::Now);
         let place = place(&memory);
-        let stamps = Stamps::open(&place).unwrap();
+        let stamps = open(&place);
         for n in 0..3 {
             stamps.learn("/", &input(&format!("{n}"), n, n), blake3::hash(b"")).unwrap();
         }
@@ -288,20 +370,20 @@ mod tests {
         let path = place.home().stamps();
         let len = memory.stat(&path).unwrap().unwrap().len;
         memory.truncate(&path, usize::try_from(len).unwrap() - 1).unwrap();
-        let stamps = Stamps::open(&place).unwrap();
+        let stamps = open(&place);
         assert!(stamps.digest("/", &input("1", 1, 1)).is_some());
         assert_eq!(stamps.digest("/", &input("2", 2, 2)), None);
         stamps.learn("/", &input("2", 2, 2), blake3::hash(b"")).unwrap();
         drop(stamps);
         assert_eq!(memory.stat(&path).unwrap().unwrap().len, len);
-        assert!(Stamps::open(&place).unwrap().digest("/", &input("2", 2, 2)).is_some());
+        assert!(open(&place).digest("/", &input("2", 2, 2)).is_some());
     }
 
     #[test]
     fn a_file_of_more_than_a_chunk_is_read_whole() {
         let memory = Memory::new(Overlap::Now);
         let place = place(&memory);
-        let stamps = Stamps::open(&place).unwrap();
+        let stamps = open(&place);
         let n = 10_000;
         for n in 0..n {
             stamps.learn("/", &input(&format!("{n:06}"), n, n), blake3::hash(b"")).unwrap();
@@ -309,17 +391,17 @@ mod tests {
         drop(stamps);
         let len = memory.stat(&place.home().stamps()).unwrap().unwrap().len;
         assert!(len > 1 << 20);
-        let stamps = Stamps::open(&place).unwrap();
+        let stamps = open(&place);
         for n in 0..n {
             assert!(stamps.digest("/", &input(&format!("{n:06}"), n, n)).is_some(), "{n}");
         }
         let kept: Vec<_> = (0..n / 10).map(|n| input(&format!("{n:06}"), n, n)).collect();
-        stamps.compact(&place, "/", kept.iter().cloned()).unwrap();
+        stamps.compact(&place, kept.iter().map(|input| ("/", input.clone()))).unwrap();
         assert_eq!(stamps.digest("/", &input("009999", 9_999, 9_999)), None);
         drop(stamps);
         let compact = memory.stat(&place.home().stamps()).unwrap().unwrap().len;
         assert!(compact < len / 9);
-        let stamps = Stamps::open(&place).unwrap();
+        let stamps = open(&place);
         assert!(kept.iter().all(|input| stamps.digest("/", input).is_some()));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arrow_schema::SchemaRef;
 
@@ -14,11 +15,11 @@ use super::{
     REPORT_VERSION,
 };
 use crate::dataset::adopt::Adopter;
-use crate::dataset::facts::{Fact, Facts};
+use crate::dataset::facts::{Fact, Facts, LearnedFrom};
 use crate::dataset::record::RecordName;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, plan as division};
-use crate::fingerprint::{InputName, Stamp, slot, types_to_json};
+use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
 use crate::shard::memory_bytes;
@@ -53,6 +54,8 @@ pub(super) struct Plan {
 /// The inputs, and what their rows are like.
 #[derive(Debug)]
 pub(super) struct Listed {
+    /// When listing began.
+    at: SystemTime,
     /// All inputs, sorted by path.
     inputs: Vec<Input>,
     /// The source's columns.
@@ -133,6 +136,7 @@ impl Pipeline {
             name: self.home.name().to_owned(),
             cache_key: self.home.cache_key().to_owned(),
             up_to_date: is_done && self.is_complete()?,
+            fingerprint: self.definition.run.fingerprint,
             inputs: plan.inputs.len() as u64,
             input_bytes: plan.inputs.iter().map(|input| input.size).sum(),
             rows: rows.map(|n| n.min(limit)),
@@ -162,6 +166,7 @@ impl Pipeline {
     /// Lists the inputs and types the whole graph: what can be wrong before anything is written.
     pub(super) fn list(&self) -> Result<Listed, PipelineError> {
         let failed = |source| PipelineError::Source { stage: self.source_name(), source };
+        let at = SystemTime::now();
         let inputs = self.source.list().map_err(failed)?;
         if inputs.is_empty() && !self.definition.allow_empty.source {
             return Err(PipelineError::NoInput {
@@ -171,7 +176,7 @@ impl Pipeline {
         }
         let columns = self.source.schema(inputs.first()).map_err(failed)?;
         let schema = self.row_schema(&columns)?;
-        Ok(Listed { inputs, columns, schema })
+        Ok(Listed { at, inputs, columns, schema })
     }
 
     /// Plans. With a `place` the facts that were learned are kept there.
@@ -180,10 +185,15 @@ impl Pipeline {
         listed: Listed,
         place: Option<&Workplace>,
     ) -> Result<Plan, PipelineError> {
-        let Listed { inputs, columns, schema } = listed;
+        let Listed { at, inputs, columns, schema } = listed;
         let failed = |source| PipelineError::Source { stage: self.source_name(), source };
         let mut facts = Facts::read(&*self.storage, &self.home)?;
-        let divided = self.divide(&inputs, &mut facts)?;
+        let fingerprinting = self.definition.run.fingerprint;
+        let stamps = Arc::new(match place {
+            Some(place) => Stamps::open(place, fingerprinting, at)?,
+            None => Stamps::read(&*self.storage, &self.home, fingerprinting, at)?,
+        });
+        let divided = self.divide(&inputs, &mut facts, &stamps)?;
         if let Some(place) = place {
             facts.write(place)?;
         }
@@ -192,10 +202,6 @@ impl Pipeline {
             message: error.to_string(),
             hint: None,
         })?;
-        let stamps = Arc::new(match place {
-            Some(place) => Stamps::open(place)?,
-            None => Stamps::read(&*self.storage, &self.home)?,
-        });
         let adopter = Adopter::new(
             Arc::clone(&self.storage),
             self.home.clone(),
@@ -261,27 +267,26 @@ impl Pipeline {
         &self,
         inputs: &[Input],
         facts: &mut Facts,
+        stamps: &Stamps,
     ) -> Result<Vec<division::Planned>, PipelineError> {
         let partition_bytes = self.definition.data.dataset.partition_bytes;
-        // Hashed: where things are is nobody's business.
-        let root = blake3::hash(self.root().as_bytes()).to_hex();
+        let (root, source) = (self.root(), self.source_name());
         let mut learned = BTreeMap::new();
         let cut = |input: &Input| -> Result<Vec<u64>, PipelineError> {
-            let stamp = Stamp::new(input.size, input.modified);
-            let learned_from =
-                format!("{} {} {partition_bytes} {root}", stamp.size, stamp.modified_ns);
-            let cuts = match facts.cuts(&input.path, &learned_from) {
+            let now = LearnedFrom::new(&root, &input.path, stamps.stamp(input));
+            let cuts = match facts.cuts(&source, &now, stamps.fingerprinting()) {
                 Some(cuts) => cuts.to_vec(),
                 None => self.source.cuts(input, partition_bytes).map_err(|source| {
                     PipelineError::Source { stage: self.source_name(), source }
                 })?,
             };
-            learned.insert(input.path.clone(), Fact { learned_from, value: cuts.clone() });
+            learned
+                .insert(input.path.clone(), Fact { learned_from: Some(now), value: cuts.clone() });
             Ok(cuts)
         };
         let divided =
             division::partitions(inputs, partition_bytes, cut).collect::<Result<_, _>>()?;
-        facts.cuts = learned;
+        facts.cuts = [(source, learned)].into();
         Ok(divided)
     }
 

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::fingerprint::Fingerprinting;
+
 /// Version of the documents that commands print with `--json`.
 pub const REPORT_VERSION: u32 = 1;
 
@@ -44,6 +46,8 @@ pub struct Report {
     pub reading: String,
     /// Whether `current` now points at the dataset.
     pub current: bool,
+    /// How inputs were told to be the ones that were read before.
+    pub fingerprint: Fingerprinting,
 }
 
 /// One stage of a run.
@@ -98,6 +102,8 @@ pub struct PlanReport {
     pub cache_key: String,
     /// Whether the dataset is complete and a run would build nothing.
     pub up_to_date: bool,
+    /// How inputs are told to be the ones that were read before.
+    pub fingerprint: Fingerprinting,
     /// Files to read.
     pub inputs: u64,
     /// Their bytes.

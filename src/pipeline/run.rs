@@ -88,7 +88,8 @@ impl Pipeline {
             // A run that was cut off may have left what led to the record.
             partition::clear(&place, &done.slot)?;
         }
-        plan.stamps.compact(&place, &self.root(), plan.ranges())?;
+        let root = self.root();
+        plan.stamps.compact(&place, plan.ranges().map(|range| (&root, range)))?;
         Ok(Prepared { place: Arc::new(place), plan })
     }
 
@@ -209,6 +210,7 @@ impl Pipeline {
             interned,
             reading: reading::lines(&dataset),
             current: self.definition.becomes_current,
+            fingerprint: self.definition.run.fingerprint,
         })
     }
 }

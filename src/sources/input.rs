@@ -16,9 +16,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use super::SourceError;
 use crate::inputs::{Input, InputDigest, InputRange, Part};
@@ -77,7 +78,10 @@ impl Folder {
             .open(&path);
         let mut file = opened.map_err(|e| gone_or_io(&input.path, e))?;
         let found = file.metadata().map_err(|e| io(&input.path, e))?;
-        if as_input(&input.path, &found)? != *input || range.end > input.size || from > range.end {
+        if !input.is_as_listed(&as_input(&input.path, &found)?)
+            || range.end > input.size
+            || from > range.end
+        {
             return Err(SourceError::Changed { path: input.path.clone() });
         }
         if from > 0 {
@@ -182,7 +186,7 @@ impl OpenInput {
         }
         // By its path: a file that was replaced has changed, though the open one has not.
         let found = std::fs::metadata(&self.path).map_err(|e| gone_or_io(&self.input.path, e))?;
-        if as_input(&self.input.path, &found)? != self.input {
+        if !self.input.is_as_listed(&as_input(&self.input.path, &found)?) {
             return Err(SourceError::Changed { path: self.input.path });
         }
         Ok(self.hasher.map(|h| h.finalize()))
@@ -275,5 +279,12 @@ pub(super) fn as_input(path: &str, found: &std::fs::Metadata) -> Result<Input, S
         });
     }
     let modified = found.modified().map_err(|e| io(path, e))?;
-    Ok(Input { path: path.to_owned(), size: found.len(), modified })
+    Ok(Input { path: path.to_owned(), size: found.len(), modified, changed: changed_at(found) })
+}
+
+/// The time of the last change of a file's inode.
+fn changed_at(found: &std::fs::Metadata) -> Option<SystemTime> {
+    let seconds = Duration::from_secs(u64::try_from(found.ctime()).ok()?);
+    let part = Duration::from_nanos(u64::try_from(found.ctime_nsec()).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(seconds)?.checked_add(part)
 }

@@ -25,7 +25,7 @@ use rowmill::dataset::record::RecordName;
 use rowmill::dataset::sentinel::Sentinel;
 use rowmill::dataset::stamps::Stamps;
 use rowmill::dataset::{DatasetError, Home, Result, Workplace};
-use rowmill::fingerprint::{InputName, cache_key, slot};
+use rowmill::fingerprint::{Fingerprinting, InputName, cache_key, slot};
 use rowmill::inputs::{Input, InputDigest, Part};
 use rowmill::schema::RowSchema;
 use rowmill::shard::{CommitPolicy, Resume, ShardLimits};
@@ -93,10 +93,10 @@ impl Fake {
     }
 
     pub(crate) fn inputs(&self) -> Vec<Input> {
-        let input = |(path, (text, mtime)): (&String, &(String, u64))| Input {
-            path: path.clone(),
-            size: text.len() as u64,
-            modified: SystemTime::UNIX_EPOCH + Duration::from_secs(*mtime),
+        let input = |(path, (text, mtime)): (&String, &(String, u64))| {
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(*mtime);
+            let size = text.len() as u64;
+            Input { path: path.clone(), size, modified, changed: Some(modified) }
         };
         self.files.iter().map(input).collect()
     }
@@ -133,7 +133,7 @@ impl Fake {
 
     pub(crate) fn build_in(&mut self, storage: &Arc<dyn Storage>, home: &Home) -> Result<Sentinel> {
         let place = Arc::new(Workplace::open(Arc::clone(storage), home.clone())?);
-        let stamps = Arc::new(Stamps::open(&place)?);
+        let stamps = Arc::new(Stamps::open(&place, Fingerprinting::Content, SystemTime::now())?);
         Facts::read(&**storage, place.home())?.write(&place)?;
         let adopter = Adopter::new(
             Arc::clone(place.storage()),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use rowmill::dataset::Dataset;
 
@@ -86,6 +87,38 @@ fn only_the_partitions_of_changed_inputs_are_built_again() {
         assert_eq!(kept, reused, "{what}: shards that keep their names");
         assert_eq!(texts(&before), old_texts, "{what}: who has the old generation open keeps it");
         is_as_fresh(&place, what);
+    }
+}
+
+/// Writes other bytes of the same number, and sets the time of modification back.
+fn change_unseen(path: &Path) {
+    let modified = fs::metadata(path).unwrap().modified().unwrap();
+    let bytes = fs::read(path).unwrap().iter().map(|byte| byte ^ 1).collect::<Vec<_>>();
+    fs::write(path, bytes).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+}
+
+#[test]
+fn a_change_that_keeps_size_and_time_is_seen_unless_these_are_to_be_believed() {
+    let stat = ["--set", "run.fingerprint=\"stat\""];
+    let note = "inputs count as unchanged while size and time of modification are";
+    for is_stat in [false, true] {
+        let place = Place::of_texts(4);
+        let args = |command| [&[command, "p.toml"][..], if is_stat { &stat } else { &[] }].concat();
+        place.write("in/0/0.txt", "abc");
+        place.done(&args("run"));
+        change_unseen(&place.path("in/0/0.txt"));
+        let plan = place.json(&args("plan"));
+        assert_eq!(plan["up_to_date"], is_stat, "{plan}");
+        assert_eq!(plan["fingerprint"], if is_stat { "stat" } else { "content" });
+        assert_eq!(place.done(&args("plan")).stdout.contains(note), is_stat);
+        let ran = place.done(&args("run"));
+        assert_eq!(ran.stdout.contains(note), is_stat, "{}", ran.stdout);
+        let dataset = Dataset::open(place.path("data/texts")).unwrap();
+        assert_eq!(texts(&dataset)[0], if is_stat { "abc" } else { "`cb" });
+        // A look at the content puts it right.
+        place.done(&["run", "p.toml"]);
+        is_as_fresh(&place, "believed no longer");
     }
 }
 
