@@ -6,6 +6,7 @@
 mod check;
 mod complete;
 mod inspect;
+mod keys;
 mod output;
 mod path;
 mod plan;
@@ -13,6 +14,8 @@ mod progress;
 mod run;
 mod schema;
 mod signals;
+mod status;
+mod target;
 mod verify;
 
 use std::path::PathBuf;
@@ -61,6 +64,8 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Say what a run would do, what it would reuse, and how much memory it may take.
     Plan(plan::PlanArgs),
+    /// Say how far a dataset is, who is writing to it, and which cache keys there are.
+    Status(status::StatusArgs),
     /// Show what a dataset or shard holds.
     Inspect(inspect::InspectArgs),
     /// Check every byte of a dataset or shard against its sums.
@@ -128,6 +133,7 @@ impl Cli {
             Command::Run(args) => run::execute(&args, registry, console),
             Command::Check(args) => check::execute(&args, registry, console),
             Command::Plan(args) => plan::execute(&args, registry, console),
+            Command::Status(args) => status::execute(&args, registry, console),
             Command::Inspect(args) => inspect::execute(&args, registry, console),
             Command::Verify(args) => verify::execute(&args, registry, console),
             Command::Path(args) => path::execute(&args, registry, console),

@@ -146,6 +146,12 @@ impl Home {
         self.work().join("plan.json")
     }
 
+    /// What the last run set out to do.
+    #[must_use]
+    pub fn run_note(&self) -> PathBuf {
+        self.work().join("run.json")
+    }
+
     /// What is about to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {

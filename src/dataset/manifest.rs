@@ -8,6 +8,7 @@
 //!    of its lines.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -171,6 +172,27 @@ impl Manifest {
         }
     }
 
+    /// Reads the manifest of that name, `None` where it is not there.
+    ///
+    /// # Errors
+    /// [`DatasetError::Damaged`] if its bytes are not those that it is named by, or it contradicts
+    /// itself; [`DatasetError::Version`].
+    pub fn read_named(storage: &dyn Storage, dir: &Path, name: &str) -> Result<Option<Self>> {
+        let path = dir.join(name);
+        let Some(bytes) = storage.read(&path)? else { return Ok(None) };
+        if Self::file_name(&blake3::hash(&bytes)) != name {
+            return Err(DatasetError::damaged(&path, "its bytes are not those it is named by"));
+        }
+        Self::parse(&path, &bytes).map(Some)
+    }
+
+    /// Whether a file of that name is a manifest.
+    #[must_use]
+    pub fn is_file_name(name: &str) -> bool {
+        let digits = name.strip_prefix("manifest-").and_then(|name| name.strip_suffix(".jsonl"));
+        digits.is_some_and(|digits| is_hex(digits, 16))
+    }
+
     fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let mut lines = Lines { path, rest: bytes, n: 0 };
         let head: Head = lines.peek()?;
@@ -231,6 +253,12 @@ impl Manifest {
             rest = after;
             (partition, its)
         })
+    }
+
+    /// Whether it has partitions of all these slots.
+    pub(super) fn holds_slots(&self, slots: &[String]) -> bool {
+        let own: BTreeSet<_> = self.partitions.iter().map(|it| it.slot.as_str()).collect();
+        slots.iter().all(|slot| own.contains(slot.as_str()))
     }
 
     /// Writes the manifest.

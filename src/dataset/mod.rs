@@ -4,7 +4,9 @@
 //! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs;
 //! [`adopt`] finds the partitions that are built, [`partition`] builds the others, [`record`] is what
 //! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`]) and the
-//! [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`] checks every byte of it.
+//! [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
+//! checks every byte of it. [`survey`] and [`status`] look at a folder from outside, [`difference`]
+//! compares two definitions.
 //!
 //! Leaves out: shards themselves (`shard`), reading inputs (`sources`), doing things in parallel.
 //!
@@ -14,6 +16,7 @@
 //! 2. The sentinel is written by one function, after it has counted everything the sentinel covers.
 
 pub mod adopt;
+pub mod difference;
 pub mod error;
 pub mod facts;
 pub mod finalize;
@@ -25,12 +28,16 @@ pub mod plan;
 mod publish;
 pub mod reader;
 pub mod record;
+mod run_note;
 mod selection;
 pub mod sentinel;
 pub mod stamps;
+pub mod status;
+pub mod survey;
 pub mod verify;
 
 pub use error::{DatasetError, Result};
 pub use home::{Home, Workplace};
 pub use reader::Dataset;
+pub use run_note::RunNote;
 pub use selection::Selection;

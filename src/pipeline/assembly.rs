@@ -112,6 +112,12 @@ impl Pipeline {
         std::path::absolute(root).unwrap_or_else(|_| root.clone()).display().to_string()
     }
 
+    /// The JSON that the cache key hashes.
+    #[must_use]
+    pub fn definition_json(&self) -> &serde_json::Value {
+        &self.identity.json
+    }
+
     /// How long a run that was asked to stop may take to reach a commit.
     #[must_use]
     pub fn grace(&self) -> Duration {

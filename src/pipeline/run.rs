@@ -1,7 +1,7 @@
 //! Runs a plan: partitions side by side, then the dataset's sentinel.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -14,9 +14,10 @@ use super::{
     reading,
 };
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
-use crate::dataset::{Dataset, DatasetError, Workplace, partition};
+use crate::dataset::{Dataset, DatasetError, RunNote, Workplace, partition};
 use crate::graph::{Control, Failed};
 use crate::schema::Kind;
+use crate::shard::Glance;
 use crate::stages::RowLimit;
 
 /// A plan in the hands of its one writer.
@@ -90,7 +91,27 @@ impl Pipeline {
         }
         let root = self.root();
         plan.stamps.compact(&place, plan.ranges().map(|range| (&root, range)))?;
+        self.note(&place, &plan)?;
         Ok(Prepared { place: Arc::new(place), plan })
+    }
+
+    /// Tells those who look at the folder meanwhile what this run is about to do.
+    fn note(&self, place: &Workplace, plan: &Plan) -> Result<(), PipelineError> {
+        let mut rows_before = 0;
+        for planned in &plan.partitions {
+            rows_before += match &planned.state {
+                State::Done(done) => done.rows,
+                State::Begun => Glance::of(&*self.storage, self.home.dir(), &planned.slot)?.n_rows,
+                State::New => 0,
+            };
+        }
+        let note = RunNote {
+            began_ms: RunNote::milliseconds(SystemTime::now()),
+            definition: self.identity.json.clone(),
+            rows_before,
+            slots: plan.partitions.iter().map(|planned| planned.slot.clone()).collect(),
+        };
+        Ok(note.write(place)?)
     }
 
     /// Builds what is not done, as many partitions at once as the bound allows.
@@ -175,6 +196,13 @@ impl Pipeline {
             allow_empty: self.definition.allow_empty.dataset,
         };
         let sentinel = finalize(place, &generation, partitions)?;
+        if partitions.len() < plan.partitions.len()
+            && let Some(mut note) = RunNote::read(&*self.storage, &self.home)?
+        {
+            // A limit was reached before them.
+            note.slots.truncate(partitions.len());
+            note.write(place)?;
+        }
         if self.definition.becomes_current {
             place.set_current(&sentinel)?;
         }

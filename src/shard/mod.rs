@@ -10,7 +10,7 @@
 //! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
 //! finished), `writer` (a partition's shards in order); then `sums` (what a sealed shard says of
 //! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
-//! byte of it, and what they say).
+//! byte of it, and what they say); `glance` (how far an open partition is, for people).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
 //!
@@ -35,6 +35,7 @@ mod file;
 mod finding;
 #[cfg(test)]
 mod forge;
+mod glance;
 mod index;
 mod interner;
 mod keys;
@@ -65,6 +66,7 @@ mod writer;
 pub use error::{Damage, ShardError};
 pub use field_reader::FieldReader;
 pub use finding::{Block, Finding, FindingKind};
+pub use glance::{Glance, OpenGlance};
 pub use memory::memory_bytes;
 pub use options::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, WriterOptions,

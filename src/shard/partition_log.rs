@@ -24,12 +24,7 @@ impl PartitionLog {
     pub(super) fn open(storage: &dyn Storage, path: &Path) -> Result<Self, ShardError> {
         let mut this = Self { path: path.to_owned(), entries: Vec::new(), file: None };
         if let Some(bytes) = storage.read(path)? {
-            let mut ended = false;
-            let read = log::read(&bytes, |n, entry: LogEntry| {
-                let counts = entry.seq == n as u64 && !ended;
-                ended |= entry.cut.next == Next::END;
-                counts.then_some(entry)
-            });
+            let read = read_entries(&bytes);
             let mut file = storage.open_append(path, read.valid_bytes)?;
             file.sync()?;
             storage.sync_dir(parent(path))?;
@@ -68,4 +63,14 @@ impl PartitionLog {
         self.entries.push(entry);
         Ok(())
     }
+}
+
+/// The lines of a log that count.
+pub(super) fn read_entries(bytes: &[u8]) -> log::Lines<LogEntry> {
+    let mut ended = false;
+    log::read(bytes, |n, entry: LogEntry| {
+        let counts = entry.seq == n as u64 && !ended;
+        ended |= entry.cut.next == Next::END;
+        counts.then_some(entry)
+    })
 }

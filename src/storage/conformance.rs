@@ -14,7 +14,7 @@ use super::{Entry, EntryKind, Lock, Result, Storage};
 
 type Check = fn(&dyn Storage, &Path);
 
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("append and read back", append_and_read_back),
     ("create refuses an existing name", create_refuses_an_existing_name),
     ("open_append cuts", open_append_cuts),
@@ -28,6 +28,7 @@ const CHECKS: [(&str, Check); 14] = [
     ("remove", remove),
     ("links", links),
     ("lock", lock),
+    ("times", times),
     ("what is made of the rest", what_is_made_of_the_rest),
 ];
 
@@ -291,20 +292,33 @@ fn links(storage: &dyn Storage, dir: &Path) {
 
 fn lock(storage: &dyn Storage, dir: &Path) {
     let path = dir.join("a.lock");
+    assert_eq!(ok("lock_holder of no file", storage.lock_holder(&path)), None);
     let held = ok("lock", storage.lock(&path, "first, a long owner"));
     assert!(matches!(held, Lock::Held(_)), "{held:?}");
     match ok("lock again", storage.lock(&path, "second")) {
         Lock::Busy(owner) => assert_eq!(owner, "first, a long owner"),
         Lock::Held(_) => panic!("the lock was given twice"),
     }
+    let holder = ok("lock_holder", storage.lock_holder(&path));
+    assert_eq!(holder.as_deref(), Some("first, a long owner"));
     let other = ok("lock another file", storage.lock(&dir.join("b.lock"), "third"));
     assert!(matches!(other, Lock::Held(_)), "{other:?}");
     drop(held);
+    assert_eq!(ok("lock_holder of what was given back", storage.lock_holder(&path)), None);
     let held = ok("lock what was given back", storage.lock(&path, "second"));
     assert!(matches!(held, Lock::Held(_)), "{held:?}");
     assert_eq!(bytes(storage, &path).as_deref(), Some(&b"second"[..]));
     drop(held);
     assert_eq!(names(storage, dir), ["a.lock", "b.lock"], "lock files stay");
+}
+
+fn times(storage: &dyn Storage, dir: &Path) {
+    let [a, b]: [PathBuf; 2] = ["a", "b"].map(|n| dir.join(n));
+    assert_eq!(ok("modified of nothing", storage.modified(&a)), None);
+    file(storage, &a, b"1");
+    file(storage, &b, b"1");
+    let [a, b] = [a, b].map(|path| ok("modified", storage.modified(&path)));
+    assert!(a.is_some() && a <= b, "{a:?} {b:?}");
 }
 
 fn what_is_made_of_the_rest(storage: &dyn Storage, dir: &Path) {

@@ -14,6 +14,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -240,6 +241,16 @@ impl<S: Storage> Storage for Faulty<S> {
     fn lock(&self, path: &Path, owner: &str) -> Result<Lock> {
         self.plan.pass("lock", path, Kind::Grow)?;
         self.inner.lock(path, owner)
+    }
+
+    fn modified(&self, path: &Path) -> Result<Option<SystemTime>> {
+        self.plan.pass("look at", path, Kind::Read)?;
+        self.inner.modified(path)
+    }
+
+    fn lock_holder(&self, path: &Path) -> Result<Option<String>> {
+        self.plan.pass("look at the lock", path, Kind::Read)?;
+        self.inner.lock_holder(path)
     }
 
     fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {

@@ -20,6 +20,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use memmap2::Mmap;
@@ -32,6 +33,9 @@ use super::{
 
 /// The longest owner's text that is read from a lock file that somebody else holds.
 const OWNER_BYTES: u64 = 4096;
+
+/// How often a lock is tried for while somebody looks who holds it, which takes no time.
+const LOCK_TRIES: usize = 1000;
 
 /// The file system of this machine. It holds nothing and costs nothing to make.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -161,19 +165,48 @@ impl Storage for Local {
             .truncate(false)
             .open(path)
             .at(op, path)?;
-        match file.try_lock() {
-            Ok(()) => {
-                // Written over the last owner's text before the rest is cut, so that a full disk
-                // that already holds the file lets those in who come to free space.
-                file.write_all_at(owner.as_bytes(), 0).at(op, path)?;
-                file.set_len(owner.len() as u64).at(op, path)?;
-                Ok(Lock::Held(Box::new(Guard { _file: file })))
+        for _ in 0..LOCK_TRIES {
+            match file.try_lock() {
+                Ok(()) => {
+                    // Written over the last owner's text before the rest is cut, so that a full disk
+                    // that already holds the file lets those in who come to free space.
+                    file.write_all_at(owner.as_bytes(), 0).at(op, path)?;
+                    file.set_len(owner.len() as u64).at(op, path)?;
+                    return Ok(Lock::Held(Box::new(Guard { _file: file })));
+                }
+                Err(TryLockError::WouldBlock) => match file.try_lock_shared() {
+                    // Somebody was only looking who holds it.
+                    Ok(()) => file.unlock().at(op, path)?,
+                    Err(TryLockError::WouldBlock) => break,
+                    Err(TryLockError::Error(e)) => return Err(e).at(op, path),
+                },
+                Err(TryLockError::Error(e)) => return Err(e).at(op, path),
             }
-            Err(TryLockError::WouldBlock) => {
-                let mut text = Vec::new();
-                file.take(OWNER_BYTES).read_to_end(&mut text).at(op, path)?;
-                Ok(Lock::Busy(String::from_utf8_lossy(&text).into_owned()))
-            }
+            std::thread::yield_now();
+        }
+        Ok(Lock::Busy(owner_text(&file).at(op, path)?))
+    }
+
+    fn modified(&self, path: &Path) -> Result<Option<SystemTime>> {
+        let op = "look at";
+        match fs::symlink_metadata(path) {
+            Ok(meta) => Ok(Some(meta.modified().at(op, path)?)),
+            Err(e) if is_absent(&e) => Ok(None),
+            Err(e) => Err(e).at(op, path),
+        }
+    }
+
+    fn lock_holder(&self, path: &Path) -> Result<Option<String>> {
+        let op = "look at the lock";
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) if is_absent(&e) => return Ok(None),
+            Err(e) => return Err(e).at(op, path),
+        };
+        // Shared, and given back with the file: `lock` tries again when it meets this.
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(owner_text(&file).at(op, path)?)),
             Err(TryLockError::Error(e)) => Err(e).at(op, path),
         }
     }
@@ -285,6 +318,14 @@ impl<T> At<T> for io::Result<T> {
     fn at(self, op: &'static str, path: &Path) -> Result<T> {
         self.map_err(|e| StorageError::new(op, path, e))
     }
+}
+
+/// What the owner of a lock wrote into its file.
+fn owner_text(file: &File) -> io::Result<String> {
+    let mut text = Vec::new();
+    let mut file = file.take(OWNER_BYTES);
+    file.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn entry(name: impl Into<String>, meta: &Metadata) -> Entry {

@@ -8,6 +8,7 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -139,6 +140,19 @@ impl Storage for Memory {
             Ok(id) => Lock::Held(Box::new(Guard { memory: self.clone(), id })),
             Err(holder) => Lock::Busy(holder),
         })
+    }
+
+    fn modified(&self, path: &Path) -> Result<Option<SystemTime>> {
+        self.look("look at", path, |disk| {
+            let made = absent(disk.find(path, false))?;
+            // There is no clock here: what was made later is younger, by a second each.
+            Ok(made.map(|id| SystemTime::UNIX_EPOCH + Duration::from_secs(id)))
+        })
+    }
+
+    fn lock_holder(&self, path: &Path) -> Result<Option<String>> {
+        let id = self.look("look at the lock", path, |disk| absent(disk.find(path, true)))?;
+        Ok(id.and_then(|id| self.state().locks.get(&id).cloned()))
     }
 
     fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {

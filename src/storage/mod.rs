@@ -33,6 +33,7 @@ mod survival;
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 
@@ -168,9 +169,17 @@ pub trait Storage: Send + Sync + Debug {
     /// What stands at `path` (a symbolic link is not followed), `None` where nothing does.
     fn stat(&self, path: &Path) -> Result<Option<Entry>>;
 
+    /// When the file or directory at `path` was written last, `None` where nothing stands there. For
+    /// people, and for the order in which generations were made: it reaches no sealed file.
+    fn modified(&self, path: &Path) -> Result<Option<SystemTime>>;
+
     /// Takes the one lock on the file at `path`, creating it, and writes `owner` into it. Gives
     /// what the holder wrote if someone else holds it.
     fn lock(&self, path: &Path, owner: &str) -> Result<Lock>;
+
+    /// What the holder of the lock on the file at `path` wrote into it, `None` where nobody holds
+    /// it. Is in nobody's way.
+    fn lock_holder(&self, path: &Path) -> Result<Option<String>>;
 
     /// Bytes that may still be written below `path`, `None` where that cannot be known.
     fn free_bytes(&self, path: &Path) -> Result<Option<u64>>;

@@ -19,6 +19,8 @@ fn every_command_prints_one_document_of_a_version() {
         &["inspect", "p.toml", "--row", "1"],
         &["verify", "p.toml"],
         &["verify", "data/texts/current"],
+        &["status", "p.toml"],
+        &["status", "data/texts"],
         &["completions", "bash"],
     ] {
         let ran = place.done(&[args, &["--json"]].concat());

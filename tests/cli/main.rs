@@ -17,4 +17,5 @@ mod output;
 mod paths;
 mod plans;
 mod refusals;
+mod status;
 mod stopping;

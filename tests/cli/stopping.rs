@@ -43,6 +43,12 @@ fn a_signal_stops_at_a_commit_and_the_same_command_goes_on() {
         }
         let plan = place.json(&["plan", "p.toml", "--out", "cut"]);
         assert_eq!(plan["partitions"][0]["state"], "begun");
+        let status = place.json(&["status", "cut/t"]);
+        let build = &status["build"];
+        assert_eq!((&status["state"], &build["partitions_open"]), (&"stopped".into(), &1.into()));
+        assert!(build["rows"].as_u64().unwrap() >= 10, "{build}");
+        assert!(build["open"][0]["open_shards"][0]["commits"].as_u64() >= Some(1), "{build}");
+        assert!(build["rows_per_second"].as_f64().unwrap() > 0.0, "{build}");
     }
     let report = place.json(&["run", "p.toml", "--out", "cut", "--jobs", "1"]);
     assert!(report["resumed_rows"].as_u64().unwrap() >= 10, "{report}");
