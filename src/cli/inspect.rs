@@ -11,6 +11,7 @@ use super::output::{CliError, Console, counted};
 use crate::config::Registry;
 use crate::pipeline::{
     Contents, FieldContents, Pipeline, REPORT_VERSION, RowContents, RunOverrides, contents, row,
+    row_with_key,
 };
 
 /// Shards that are listed one by one.
@@ -26,6 +27,9 @@ pub struct InspectArgs {
     /// Print this row instead, counted from 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     row: Option<u64>,
+    /// Print the row with this key instead.
+    #[arg(long, value_name = "K", conflicts_with = "row", allow_hyphen_values = true)]
+    key: Option<String>,
     /// Print a JSON document.
     #[arg(long)]
     json: bool,
@@ -38,8 +42,12 @@ pub(super) fn execute(
     console: &Console,
 ) -> Result<(), CliError> {
     let path = dataset_path(&args.path, registry)?;
-    if let Some(number) = args.row {
-        let row = row(&path, number)?;
+    let row = match (args.row, &args.key) {
+        (Some(number), _) => Some(row(&path, number)?),
+        (None, Some(key)) => Some(row_with_key(&path, key)?),
+        (None, None) => None,
+    };
+    if let Some(row) = row {
         return if args.json { console.print_json(&row) } else { console.print(&row_text(&row)) };
     }
     let contents = contents(&path)?;

@@ -113,5 +113,8 @@ fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
     ] {
         line("", format!("  {what:<11}{}", HumanBytes(bytes)));
     }
+    if bound.finish_bytes > 0 {
+        line("", format!("merging keys at the end {}", HumanBytes(bound.finish_bytes)));
+    }
     line("", format!("batches of about {}", HumanBytes(bound.batch_bytes)));
 }

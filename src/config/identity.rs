@@ -48,6 +48,7 @@ impl Identity {
 
 fn dataset_json(dataset: &DatasetConfig) -> Value {
     let DatasetConfig {
+        key,
         partition_bytes,
         shard_bytes,
         shard_rows,
@@ -59,6 +60,7 @@ fn dataset_json(dataset: &DatasetConfig) -> Value {
     let fields: Map<String, Value> =
         fields.iter().map(|(name, spec)| (name.clone(), field_json(spec))).collect();
     json!({
+        "key": key,
         "partition_bytes": partition_bytes,
         "shard_bytes": shard_bytes,
         "shard_rows": shard_rows,
@@ -141,6 +143,7 @@ mod tests {
             ("bytes per partition", "[dataset]", "[dataset]\npartition_bytes = 1"),
             ("bytes per row", "[dataset]", "[dataset]\nmax_row_bytes = 1"),
             ("interned values", "[dataset]", "[dataset]\nintern_values = 1"),
+            ("a key", "[dataset]", "[dataset]\nkey = \"line\""),
             ("fewer rows", "[dataset]", "[dataset]\nlimit_rows = 5"),
             ("a field's dtype", "intern = true", "dtype = \"utf8\", intern = true"),
             ("no value absent", "intern = true", "nullable = false, intern = true"),
@@ -177,6 +180,7 @@ mod tests {
             "dataset": {
                 "fields": {"line": {"intern": true}},
                 "intern_values": 1_000_000,
+                "key": null,
                 "limit_rows": null,
                 "max_row_bytes": 67_108_864,
                 "partition_bytes": 1_073_741_824,
@@ -194,7 +198,7 @@ mod tests {
             "versions": ["lines@3", "upper@1", "shard@1"],
         });
         assert_eq!(identity.json, want);
-        assert_eq!(identity.cache_key, "f5f752cd7018b439");
+        assert_eq!(identity.cache_key, "cdf19b90ba382f53");
         let stored = serde_json::to_string(&identity.json).unwrap();
         let read_back: Value = serde_json::from_str(&stored).unwrap();
         assert_eq!(crate::fingerprint::cache_key(&read_back), identity.cache_key);

@@ -135,6 +135,7 @@ fn dataset(field: &Value) -> Value {
         "additionalProperties": false,
         "properties": {
             "input": {"type": "string", "description": "The source or transform whose rows are stored; the last table before by default."},
+            "key": {"type": "string", "minLength": 1, "description": "The column of text or integers whose values tell rows apart: rows are found by it, and two with one value are an error."},
             "partition_bytes": size("How inputs are grouped or cut into partitions.", "1GiB"),
             "shard_bytes": size("A shard ends at the first row at which its rows have added this many bytes.", "256MiB"),
             "shard_rows": count("A shard ends after this many rows.", Some(1_000_000)),

@@ -112,6 +112,8 @@ pub struct TransformConfig {
 /// `[dataset]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetConfig {
+    /// The field whose values tell rows apart.
+    pub key: Option<String>,
     /// How inputs are grouped or cut into partitions.
     pub partition_bytes: u64,
     /// A shard ends at the first row at which its rows have added this many bytes.
@@ -131,6 +133,7 @@ pub struct DatasetConfig {
 impl Default for DatasetConfig {
     fn default() -> Self {
         Self {
+            key: None,
             partition_bytes: 1 << 30,
             shard_bytes: 256 << 20,
             shard_rows: 1_000_000,

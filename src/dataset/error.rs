@@ -116,6 +116,12 @@ pub enum DatasetError {
         /// The later one.
         second: String,
     },
+    /// A key that no row has was asked for.
+    #[error("no row has the key `{key}`")]
+    NoSuchKey {
+        /// The key asked for.
+        key: String,
+    },
     /// A row that the dataset does not have was asked for.
     #[error("there is no row {row}: there are {n_rows}, counted from 0")]
     NoRow {
@@ -176,6 +182,7 @@ impl DatasetError {
             Self::Digests { .. }
             | Self::Unbalanced { .. }
             | Self::Counts { .. }
+            | Self::NoSuchKey { .. }
             | Self::NoRow { .. } => return None,
         };
         Some(hint.to_owned())

@@ -16,11 +16,11 @@ use serde_json::Value;
 
 use super::error::{DatasetError, Result};
 use super::home::Workplace;
-use super::keys;
 use super::manifest::{DatasetLine, KeyIndexFile, LineType, Manifest, PartitionLine};
 use super::publish::{digest, publish};
 use super::record::{BooksByStage, Record, RecordName, ShardEntry};
 use super::sentinel::Sentinel;
+use super::{keys, merge};
 use crate::books::Books;
 use crate::fingerprint::{cache_key, dataset_fingerprint};
 use crate::schema::{LAYOUT, RowSchema};
@@ -183,7 +183,7 @@ fn key_index(
             return Ok(keys.clone());
         }
     }
-    keys::write(place, shards)
+    merge::write(place, shards)
 }
 
 /// Checks that a shard is there, sealed, and the one that the record names.

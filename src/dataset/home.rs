@@ -152,6 +152,12 @@ impl Home {
         self.work().join("run.json")
     }
 
+    /// Runs of keys that are being merged.
+    #[must_use]
+    pub fn key_runs(&self) -> PathBuf {
+        self.work().join("keys")
+    }
+
     /// What is about to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {
@@ -193,7 +199,7 @@ impl Workplace {
         let it = Self { storage, home, _lock: lock };
         empty_trash(&*it.storage, &it.home.dir)?;
         let sentinel = it.home.dir.join(format!("{COMPLETE}.tmp"));
-        for left_over in [it.current_tmp(), sentinel] {
+        for left_over in [it.current_tmp(), sentinel, it.home.key_runs()] {
             it.storage.remove_all(&left_over)?;
         }
         Ok(it)

@@ -3,8 +3,8 @@
 //! In the order of a build: [`plan`] divides the inputs into partitions, [`home`] makes the folder
 //! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs;
 //! [`adopt`] finds the partitions that are built, [`partition`] builds the others, [`record`] is what
-//! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`]) and the
-//! [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
+//! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`], made by [`merge`])
+//! and the [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
 //! checks every byte of it. [`survey`] and [`status`] look at a folder from outside, [`difference`]
 //! compares two definitions.
 //!
@@ -23,6 +23,7 @@ pub mod finalize;
 pub mod home;
 pub mod keys;
 pub mod manifest;
+pub mod merge;
 pub mod partition;
 pub mod plan;
 mod publish;

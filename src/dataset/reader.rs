@@ -200,6 +200,44 @@ impl Dataset {
         Ok(None)
     }
 
+    /// The rows with these keys, in the order asked; `None` where there is none. Index and shards are
+    /// read from one end to the other, whatever the order of the keys.
+    ///
+    /// # Errors
+    /// As [`Dataset::find`].
+    pub fn find_many<'a, K>(&self, keys: &[K]) -> Result<Vec<Option<u64>>>
+    where
+        K: Into<Key<'a>> + Copy,
+    {
+        let mut found = vec![None; keys.len()];
+        let mut probes = Vec::with_capacity(keys.len());
+        for (n, key) in keys.iter().enumerate() {
+            let key: Key<'a> = (*key).into();
+            key.field_of(&self.schema)?;
+            probes.push((key.hash(), n, key));
+        }
+        if probes.is_empty() {
+            return Ok(found);
+        }
+        probes.sort_unstable_by_key(|(hash, n, _)| (*hash, *n));
+        let index = self.key_index()?;
+        let mut rows = Vec::with_capacity(keys.len());
+        for (hash, n, key) in probes {
+            rows.extend(index.rows(hash).map(|(shard, row)| (shard, row, n, key)));
+        }
+        rows.sort_unstable_by_key(|(shard, row, n, _)| (*shard, *row, *n));
+        for (shard, row, n, key) in rows {
+            let number = usize::try_from(shard).unwrap_or(usize::MAX);
+            // Equal hashes are settled by the keys themselves.
+            if let Some(found) = found.get_mut(n)
+                && self.shard(number)?.has_key(row.into(), key)?
+            {
+                *found = Some(self.rows_of(number).start + u64::from(row));
+            }
+        }
+        Ok(found)
+    }
+
     /// Rows in any order, found once for all fields that are gathered of them.
     ///
     /// ```no_run

@@ -147,16 +147,26 @@ impl Pipeline {
     /// The columns after each stage, from those of the source, and the row that they are stored as.
     pub(super) fn row_schema(&self, source: &SchemaRef) -> Result<RowSchema, PipelineError> {
         let columns = self.columns_after(source)?;
-        RowSchema::infer(&columns, &self.definition.data.dataset.fields, None).map_err(|error| {
-            match error {
-                SchemaError::Field { field, message, hint } => {
-                    let keys = ["dataset", "fields", &field];
-                    let message = format!("field `{field}`: {message}");
-                    self.definition.error_at(&keys, message, hint).into()
-                }
-                error => PipelineError::Schema(error),
+        let (specs, key) =
+            (&self.definition.data.dataset.fields, self.definition.data.dataset.key.as_deref());
+        let refused = |error, is_key: bool| match error {
+            SchemaError::Field { field, message, hint } if is_key => {
+                let message = format!("`key`, field `{field}`: {message}");
+                self.definition.error_at(&["dataset", "key"], message, hint).into()
             }
-        })
+            SchemaError::Field { field, message, hint } => {
+                let keys = ["dataset", "fields", &field];
+                let message = format!("field `{field}`: {message}");
+                self.definition.error_at(&keys, message, hint).into()
+            }
+            error => PipelineError::Schema(error),
+        };
+        // Without the key first: what is wrong then is not its fault.
+        let plain = RowSchema::infer(&columns, specs, None).map_err(|e| refused(e, false))?;
+        match key {
+            None => Ok(plain),
+            Some(_) => RowSchema::infer(&columns, specs, key).map_err(|e| refused(e, true)),
+        }
     }
 
     fn columns_after(&self, source: &SchemaRef) -> Result<SchemaRef, PipelineError> {

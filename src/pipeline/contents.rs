@@ -13,7 +13,7 @@ use super::check::form;
 use super::{PipelineError, REPORT_VERSION};
 use crate::dataset::{Dataset, DatasetError};
 use crate::schema::{Field, Kind, Logical, RowSchema};
-use crate::shard::{Shard, layout};
+use crate::shard::{Key, Shard, layout};
 use crate::storage::{Local, Storage};
 
 /// A dataset or shard as a whole.
@@ -149,8 +149,39 @@ fn size_of_file(shard: &Shard, name: &str) -> Result<u64, PipelineError> {
 /// # Errors
 /// As [`contents()`]; a row past the end.
 pub fn row(path: &Path, number: u64) -> Result<RowContents, PipelineError> {
+    row_of(&open(path)?, number)
+}
+
+/// The row with this key, of the dataset or shard at `path`. A number is written as one.
+///
+/// # Errors
+/// As [`contents()`]; rows have no key, or none has this one.
+pub fn row_with_key(path: &Path, key: &str) -> Result<RowContents, PipelineError> {
     let opened = open(path)?;
-    let (shard, row_in_shard) = match &opened {
+    let schema = match &opened {
+        Opened::Dataset(dataset) => dataset.schema(),
+        Opened::Shard(shard) => shard.schema(),
+    };
+    let is_text = schema.key().is_some_and(|field| field.kind != Kind::Fixed);
+    let found = match key.parse::<i64>() {
+        Ok(number) if !is_text => find(&opened, number.into())?,
+        _ => find(&opened, key.into())?,
+    };
+    match found {
+        Some(number) => row_of(&opened, number),
+        None => Err(DatasetError::NoSuchKey { key: key.to_owned() }.into()),
+    }
+}
+
+fn find(opened: &Opened, key: Key<'_>) -> Result<Option<u64>, DatasetError> {
+    match opened {
+        Opened::Dataset(dataset) => dataset.find(key),
+        Opened::Shard(shard) => Ok(shard.find(key)?),
+    }
+}
+
+fn row_of(opened: &Opened, number: u64) -> Result<RowContents, PipelineError> {
+    let (shard, row_in_shard) = match opened {
         Opened::Dataset(dataset) => dataset.row(number)?,
         Opened::Shard(shard) if number < shard.n_rows() => (&**shard, number),
         Opened::Shard(shard) => {

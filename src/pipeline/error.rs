@@ -9,7 +9,7 @@ use crate::dataset::plan::PlanError;
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
 use crate::schema::SchemaError;
-use crate::shard::ShardError;
+use crate::shard::{ReadError, ShardError};
 use crate::sources::{SettingsError, SourceError};
 use crate::storage::StorageError;
 use crate::transforms::TransformError;
@@ -227,7 +227,12 @@ impl PipelineError {
             | Self::NoInput { .. }
             | Self::Memory { .. }
             | Self::Source { source: SourceError::Listing { .. }, .. }
-            | Self::Dataset(DatasetError::NoDataset { .. } | DatasetError::NoRow { .. }) => 2,
+            | Self::Dataset(
+                DatasetError::NoDataset { .. }
+                | DatasetError::NoRow { .. }
+                | DatasetError::NoSuchKey { .. }
+                | DatasetError::Read(ReadError::NoKey(_)),
+            ) => 2,
             Self::Source {
                 source: SourceError::Invalid { .. } | SourceError::Row { .. }, ..
             }

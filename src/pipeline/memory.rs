@@ -39,6 +39,8 @@ pub(super) struct Demand {
     pub(super) reader_bytes: u64,
     /// What a writer holds beside the batch it is given.
     pub(super) writer_bytes: u64,
+    /// What is held at the end, when all partitions are built.
+    pub(super) finish_bytes: u64,
 }
 
 /// What a run may take, and how that comes about.
@@ -66,6 +68,8 @@ pub struct MemoryBound {
     pub transforms_bytes: u64,
     /// One partition's writer.
     pub writer_bytes: u64,
+    /// Merging the keys, when no partition is at work any more.
+    pub finish_bytes: u64,
 }
 
 impl MemoryBound {
@@ -133,7 +137,10 @@ impl MemoryBound {
             .saturating_add(demand.writer_bytes);
         Self {
             memory_bytes: demand.memory,
-            bound_bytes: job.saturating_mul(count(jobs)).saturating_add(demand.inputs_bytes),
+            bound_bytes: job
+                .saturating_mul(count(jobs))
+                .max(demand.finish_bytes)
+                .saturating_add(demand.inputs_bytes),
             jobs,
             workers,
             batch_bytes: batch,
@@ -143,6 +150,7 @@ impl MemoryBound {
             edges_bytes,
             transforms_bytes,
             writer_bytes: demand.writer_bytes,
+            finish_bytes: demand.finish_bytes,
         }
     }
 }
@@ -173,7 +181,18 @@ mod tests {
             inputs_bytes: 1 << 20,
             reader_bytes: 1 << 20,
             writer_bytes: 64 << 20,
+            finish_bytes: 0,
         }
+    }
+
+    #[test]
+    fn what_is_held_at_the_end_counts_where_it_is_more_than_what_is_built_takes() {
+        let bound = MemoryBound::of(&demand()).unwrap().bound_bytes;
+        for (finish_bytes, want) in [(16 << 20, bound), (800 << 20, (800 << 20) + (1 << 20))] {
+            let memory = MemoryBound::of(&Demand { finish_bytes, ..demand() }).unwrap();
+            assert_eq!(memory.bound_bytes, want.max(bound), "{finish_bytes}");
+        }
+        assert!(MemoryBound::of(&Demand { finish_bytes: 2 << 30, ..demand() }).is_err());
     }
 
     #[test]

@@ -22,7 +22,9 @@ mod report;
 mod run;
 
 pub use assembly::{Pipeline, RunOverrides};
-pub use contents::{Contents, FieldContents, RowContents, ShardContents, contents, row};
+pub use contents::{
+    Contents, FieldContents, RowContents, ShardContents, contents, row, row_with_key,
+};
 pub use error::{PipelineError, StageError};
 pub use live::{Event, Live, Observer, Seen, peak_rss_bytes, rss_bytes};
 pub use memory::MemoryBound;

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::dataset::adopt::Adopter;
 use crate::dataset::facts::{Fact, Facts, LearnedFrom};
+use crate::dataset::merge::MERGE_BYTES;
 use crate::dataset::record::RecordName;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, plan as division};
@@ -366,6 +367,7 @@ impl Pipeline {
             inputs_bytes: listed as u64,
             reader_bytes: self.source.reader_bytes(limits),
             writer_bytes: writer_bytes.saturating_add(largest_part as u64),
+            finish_bytes: if schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })
     }
 }

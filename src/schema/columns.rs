@@ -132,7 +132,8 @@ impl RowSchema {
             let (array, above) = resolve(batch, &column.path)
                 .ok_or_else(|| SchemaError::batch(&field.name, "it is not where its type says"))?;
             let column = extract(&array, above.as_ref(), field, &recipe);
-            columns.push(column.map_err(|bad| bad.of_field(&field.name))?);
+            let is_key = self.key().is_some_and(|key| key.name == field.name);
+            columns.push(column.map_err(|bad| bad.of_field(&field.name, is_key))?);
         }
         for axis in self.axes() {
             unify(&axis, self.fields(), &mut columns)?;

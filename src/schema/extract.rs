@@ -42,22 +42,24 @@ impl Bad {
         Self { row: 0, code: Self::UNREADABLE, message, hint: None }
     }
 
-    /// The error of `field`.
-    pub(super) fn of_field(self, field: &str) -> SchemaError {
-        if self.code == Self::UNREADABLE {
-            return SchemaError::batch(field, self.message);
+    /// The error of `field`, which may be the key.
+    pub(super) fn of_field(self, field: &str, is_key: bool) -> SchemaError {
+        let Self { row, code, mut message, mut hint } = self;
+        if code == Self::UNREADABLE {
+            return SchemaError::batch(field, message);
         }
-        SchemaError::Value {
-            row: self.row,
-            field: field.into(),
-            code: self.code,
-            message: self.message,
-            hint: self.hint.map(str::to_owned),
+        if is_key && code == Self::NULL {
+            message.push_str(", and it is the key");
+            hint = Some("leave such rows out before, or choose another `key`");
         }
+        let (field, hint) = (field.into(), hint.map(str::to_owned));
+        SchemaError::Value { row, field, code, message, hint }
     }
 
     /// Not a row's fault.
     const UNREADABLE: &str = "unreadable";
+    /// The row has no value.
+    const NULL: &str = "null";
 }
 
 const SHAPE_HINT: &str = "correct the shape in [dataset.fields], or reject such rows before";
@@ -78,7 +80,7 @@ pub(super) fn extract(
         Some(valid) if !field.nullable => {
             let row = first_null(valid);
             let hint = "declare `nullable = true` in [dataset.fields], or reject such rows before";
-            return Err(Bad::new(row, "null", "there is no value", hint));
+            return Err(Bad::new(row, Bad::NULL, "there is no value", hint));
         }
         Some(valid) => with_nulls(array, valid, field, recipe)?,
     };

@@ -90,6 +90,9 @@ pub enum ReadError {
     NoKey(&'static str),
 }
 
+/// What is said of a lookup where there are no keys.
+pub(super) const ROWS_HAVE_NO_KEY: &str = "rows have no key";
+
 impl ReadError {
     /// Says what to do about it, where that is known.
     #[must_use]
@@ -105,6 +108,7 @@ impl ReadError {
             Self::NoField { known, .. } => {
                 return Some(format!("the fields are {}", known.join(", ")));
             }
+            Self::NoKey(ROWS_HAVE_NO_KEY) => "name a column as `key` in [dataset] and run again",
             Self::NoRow { .. }
             | Self::OtherKind { .. }
             | Self::BufferSize { .. }

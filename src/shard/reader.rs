@@ -18,7 +18,7 @@ use arrow_schema::SchemaRef;
 
 use super::field_reader::{FieldReader, Folder};
 use super::layout;
-use super::read_error::ReadError;
+use super::read_error::{ROWS_HAVE_NO_KEY, ReadError};
 use super::sums::{self, Sentinel, Sums};
 use crate::batch::{Provenance, Run};
 use crate::schema::{Kind, RowSchema, integer, key_hash_bytes, key_hash_int};
@@ -60,7 +60,7 @@ impl Key<'_> {
     /// Rows have no key, or one of the other type.
     pub fn field_of(&self, schema: &RowSchema) -> Result<usize> {
         let (Some(index), Some(field)) = (schema.key_index(), schema.key()) else {
-            return Err(ReadError::NoKey("rows have no key"));
+            return Err(ReadError::NoKey(ROWS_HAVE_NO_KEY));
         };
         match (self, field.kind) {
             (Self::Integer(_), Kind::Fixed) | (Self::Text(_), Kind::Ragged) => Ok(index),

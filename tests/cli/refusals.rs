@@ -64,6 +64,34 @@ fn what_the_columns_do_not_allow_is_shown_with_its_line_too() {
 }
 
 #[test]
+fn columns_that_cannot_be_the_key_are_named_with_the_nearest_one() {
+    for (key, texts) in [
+        (
+            "pth",
+            &["error: `key`, field `pth`: the key is no field", "hint: did you mean `path`?"][..],
+        ),
+        (
+            "parent",
+            &["`key`, field `parent`: a key is text or an integer", "hint: ", "not interned"],
+        ),
+    ] {
+        let definition = format!("[dataset]\nkey = \"{key}\"");
+        refused("[dataset]", &definition, 2, &[texts, &["--> p.toml:15:7"]].concat());
+    }
+    let place = Place::of_texts(1);
+    let key = ["--set", "dataset.key=path", "--set", "dataset.fields.path.nullable=true"];
+    place
+        .rowmill(&[&["check", "p.toml"][..], &key].concat())
+        .fails(2, &["`key`, field `path`: a key cannot be nullable", "hint: remove `nullable`"]);
+    place.rowmill(&["inspect", "p.toml", "--key", "x"]).fails(2, &["no complete dataset"]);
+    place.done(&["run", "p.toml"]);
+    place
+        .rowmill(&["inspect", "p.toml", "--key", "x"])
+        .fails(2, &["rows have no key", "hint: name a column as `key` in [dataset]"]);
+    place.rowmill(&["inspect", "p.toml", "--key", "x", "--row", "1"]).fails(2, &["cannot be used"]);
+}
+
+#[test]
 fn inputs_that_are_not_there_are_a_matter_of_the_definition() {
     refused(
         "**/*.txt",

@@ -68,26 +68,76 @@ fn an_index_is_sorted_and_its_starts_count_the_hashes() {
 }
 
 #[test]
+fn many_keys_are_found_at_once_in_the_order_asked() {
+    for key in ["id", "x"] {
+        let memory = Memory::new(Overlap::Now);
+        keyed(key, FILES).build(&disk(&memory)).unwrap();
+        let dataset = Dataset::open_in(disk(&memory), "/out/letters").unwrap();
+        let asked = ["I", "a", ".", "m", "a", "é", "b"];
+        let want = [Some(34), Some(0), None, Some(12), Some(0), None, Some(1)];
+        let found = match key {
+            "id" => dataset.find_many(&asked),
+            _ => dataset.find_many(&asked.map(|c| i64::from(c.chars().next().unwrap() as u32))),
+        };
+        assert_eq!(found.unwrap(), want, "by {key}");
+        assert_eq!(dataset.find_many::<i64>(&[]).unwrap(), []);
+    }
+    let memory = Memory::new(Overlap::Now);
+    Fake::new(FILES).build(&disk(&memory)).unwrap();
+    let dataset = Dataset::open_in(disk(&memory), "/out/letters").unwrap();
+    let error = dataset.find_many(&["a"]).unwrap_err();
+    assert_eq!(error.to_string(), "rows have no key");
+    assert_eq!(error.hint().unwrap(), "name a column as `key` in [dataset] and run again");
+}
+
+#[test]
 fn two_rows_with_one_key_are_named_and_leave_no_sentinel() {
-    for (key, files, first, second) in [
-        ("id", [("a2.txt", "abcd"), ("b.txt", "e.b")], "`a2.txt` row 1 (row 1 of", "`b.txt` row 2"),
+    for (what, key, files, first, second) in [
         (
+            "two partitions",
+            "id",
+            [("a2.txt", "abcd"), ("b.txt", "e.b")],
+            ("row 1 of the dataset (row 1 of shard ", "from `a2.txt` row 1"),
+            ("row 5 of the dataset (row 1 of shard ", "from `b.txt` row 2"),
+        ),
+        (
+            "integers",
             "x",
             [("a2.txt", "abcd"), ("c.txt", "0123456789uvwxyza")],
-            "`a2.txt` row 0",
-            "`c.txt` row 0",
+            ("row 0 of the dataset (row 0 of shard ", "from `a2.txt` row 0"),
+            ("row 20 of the dataset", "from `c.txt` row 0, counted from its byte 16"),
         ),
-        ("id", [("a2.txt", "a"), ("b.txt", "bcb")], "`b.txt` row 0 (row 1 of", "`b.txt` row 2"),
+        (
+            "one shard",
+            "id",
+            [("a2.txt", "a"), ("b.txt", "bcb")],
+            ("row 1 of the dataset (row 1 of shard ", "from `b.txt` row 0"),
+            ("row 3 of the dataset (row 3 of shard ", "from `b.txt` row 2"),
+        ),
+        (
+            "two shards of a partition",
+            "id",
+            [("a2.txt", "ab"), ("b.txt", "cdea")],
+            ("row 0 of the dataset (row 0 of shard ", "from `a2.txt` row 0"),
+            ("row 5 of the dataset (row 1 of shard ", "from `b.txt` row 3"),
+        ),
     ] {
         let memory = Memory::new(Overlap::Now);
         let mut fake = keyed(key, &files);
         let error = fake.build(&disk(&memory)).unwrap_err();
         let (text, hint) = (error.to_string(), error.hint());
-        assert!(text.starts_with("two rows have the key "), "{text}");
-        assert!(text.contains(&format!(": {first}")), "{text}");
-        assert!(text.contains(&format!(" and {second}")), "{text}");
-        assert!(hint.is_some_and(|hint| hint.contains("unique")), "{key}");
-        assert_eq!(memory.stat(&fake.home().sentinel()).unwrap(), None, "{key}");
+        assert!(text.starts_with("two rows have the key "), "{what}: {text}");
+        let (one, other) = text.split_once(" and ").unwrap();
+        for (said, parts) in [(one, first), (other, second)] {
+            assert!(said.contains(parts.0) && said.ends_with(parts.1), "{what}: {text}");
+        }
+        assert!(hint.is_some_and(|hint| hint.contains("unique")), "{what}");
+        assert_eq!(memory.stat(&fake.home().sentinel()).unwrap(), None, "{what}");
+        let n_built = fake.n_built;
+        let mended = fake.files.values_mut().last().unwrap();
+        *mended = (mended.0.replace(['a', 'b'], "Z").replacen('Z', "Y", 1), 2);
+        fake.build(&disk(&memory)).unwrap();
+        assert!(fake.n_built <= n_built + 1, "{what}: what did not change is not built again");
     }
 }
 

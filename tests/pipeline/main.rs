@@ -8,6 +8,7 @@ mod command;
 
 mod changes;
 mod definitions;
+mod keys;
 mod real_data;
 mod same_bytes;
 mod values;
