@@ -209,7 +209,8 @@ impl Source for Files {
     }
 }
 
-fn stem_of(path: &str) -> &str {
+/// The name of the file at `path` without what follows its last dot.
+pub(super) fn stem_of(path: &str) -> &str {
     Path::new(path).file_stem().and_then(|s| s.to_str()).unwrap_or_default()
 }
 

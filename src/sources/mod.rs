@@ -15,13 +15,19 @@
 //! 4. A source row is one row or one reject; no other event has stage 0.
 
 mod archive;
+mod array_rows;
+mod arrays;
 mod content;
 mod csv;
 mod csv_reader;
 mod csv_records;
 mod files;
+mod idx;
 pub mod input;
 pub mod listing;
+mod npy;
+mod npy_files;
+mod npy_header;
 mod pattern;
 mod rejects;
 mod settings;
@@ -41,7 +47,7 @@ pub use rejects::BadRowAt;
 pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
-pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE];
+pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE, npy::TYPE, idx::TYPE];
 
 /// The kind of source that a definition calls `name`.
 #[must_use]

@@ -156,7 +156,8 @@ fn cuts_are_record_ends_and_ranges_make_up_the_whole() {
                 for (start, end) in starts.zip(cuts.iter().copied().chain([input.size])) {
                     let range = Some(start..end);
                     let inputs = vec![InputRange { input: input.clone(), range }];
-                    let part = Arc::new(Part { inputs, side: Vec::new() });
+                    let side = case.source.side_inputs(std::slice::from_ref(input)).unwrap();
+                    let part = Arc::new(Part { inputs, side });
                     let from = Restart::default();
                     let got = read(&*case.source, &part, &schema, LIMITS, &from).unwrap();
                     let first = got.positions.first().copied().unwrap_or_default();

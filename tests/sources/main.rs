@@ -7,6 +7,7 @@
     reason = "tests make and change the inputs themselves, and fail by panicking"
 )]
 
+mod arrays;
 mod conformance;
 mod content;
 mod csv;
@@ -66,6 +67,8 @@ fn cases() -> BTreeMap<&'static str, Vec<conformance::Case>> {
     BTreeMap::from([
         ("csv", csv::cases().into_iter().chain(content::cases()).collect()),
         ("files", files::cases()),
+        ("idx", arrays::idx_cases()),
+        ("npy", arrays::npy_cases()),
     ])
 }
 
@@ -123,6 +126,11 @@ fn values_change_with_a_new_version_only() {
         ("csv", 1, "no header", "92344be594cc7410"),
         ("files", 1, "bytes", "b375fd9bd267c378"),
         ("files", 1, "siblings", "2cbfc30c51eba152"),
+        ("idx", 1, "labels", "191fe62cfb2db088"),
+        ("idx", 1, "floats", "6d3422e99d3421ae"),
+        ("npy", 1, "rows", "6a200155140e784d"),
+        ("npy", 1, "truths", "f0907a7eea3c2b6d"),
+        ("npy", 1, "files", "d4770f069b9cb006"),
     ];
     let cases = cases();
     let got = golden.map(|(kind, _, name, _)| {

@@ -1,0 +1,406 @@
+//! Reads files of arrays row by row: a row is an entry of the first axis, so all have one size.
+//!
+//! What a row has beside it stands at the same index of a second file, its labels.
+//!
+//! Invariants:
+//! 1. The cursor of a restart is the row within the input, or within the range of it that is read.
+//! 2. Where a file ends early or its bytes are damaged, the rows before that are whole, in both files.
+
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use serde_json::json;
+
+use super::arrays::{ArrayHead, Item, column, refused, swap_bytes};
+use super::files::stem_of;
+use super::input::{Folder, OpenInput, PartDigests, misfit};
+use super::listing::folder_of;
+use super::{
+    BadRow, BadRowAt, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, InputRange,
+    Part, SourceError, idx, npy,
+};
+use crate::batch::{Batch, Event, Provenance, Restart, Run};
+
+/// How an array stands in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Npy,
+    Idx,
+}
+
+/// What readers of arrays have to know of their source.
+#[derive(Debug)]
+pub(super) struct Arrays {
+    pub(super) folder: Folder,
+    pub(super) format: Format,
+    /// Whether the side inputs of a part are labels, one for each of its inputs in their order.
+    pub(super) has_labels: bool,
+    /// Whether there are columns that tell of the file.
+    pub(super) has_file_columns: bool,
+}
+
+impl Arrays {
+    /// The head of an input, which has to agree with the input's size.
+    pub(super) fn head(&self, input: &Input) -> Result<ArrayHead, SourceError> {
+        self.read_head(input, &mut self.folder.open(input, None, None)?)
+    }
+
+    /// The head of an input whose rows are the entries of the first axis.
+    pub(super) fn row_head(&self, input: &Input) -> Result<ArrayHead, SourceError> {
+        let head = self.head(input)?;
+        of_rows(input, head)
+    }
+
+    /// Reads the head of an input from its first byte.
+    pub(super) fn read_head(
+        &self,
+        input: &Input,
+        open: &mut OpenInput,
+    ) -> Result<ArrayHead, SourceError> {
+        let head = match self.format {
+            Format::Npy => npy::read_head(input, open)?,
+            Format::Idx => idx::read_head(input, open)?,
+        };
+        head.check(Some(input.size)).map_err(|refusal| refused(input, refusal))?;
+        Ok(head)
+    }
+}
+
+/// Refuses arrays of which no row can be read alone.
+fn of_rows(input: &Input, head: ArrayHead) -> Result<ArrayHead, SourceError> {
+    let why = match head.n_rows() {
+        None => "an array without axes, a single value, has no rows",
+        Some(_) if head.is_fortran => "the array is stored column by column (Fortran order)",
+        Some(_) => return Ok(head),
+    };
+    let hint = "set `rows = \"file\"`, or save `numpy.ascontiguousarray(array)`";
+    Err(refused(input, (why.into(), hint)))
+}
+
+/// The ends of rows at which a file of `size` bytes is cut: each the first one, of at least one row,
+/// at or after a multiple of `partition_bytes`.
+pub(super) fn cut_points(head: &ArrayHead, size: u64, partition_bytes: u64) -> Vec<u64> {
+    let (row_bytes, multiple) = (head.row_bytes().max(1), partition_bytes.max(1));
+    let mut cuts = Vec::new();
+    let mut target = multiple;
+    while target < size {
+        let n_rows = target.saturating_sub(head.start).div_ceil(row_bytes).max(1);
+        let cut = head.start + n_rows * row_bytes;
+        if cut >= size {
+            break;
+        }
+        cuts.push(cut);
+        target = (cut / multiple + 1) * multiple;
+    }
+    cuts
+}
+
+/// The batches of a partition.
+pub(super) struct RowReader {
+    arrays: Arc<Arrays>,
+    part: Arc<Part>,
+    schema: SchemaRef,
+    /// Of the columns that are read from arrays.
+    items: Vec<Item>,
+    limits: BatchLimits,
+    digests: PartDigests,
+    /// The input that is being read, or opened next.
+    input: usize,
+    /// The row at which reading begins in it.
+    from: u64,
+    current: Option<Current>,
+}
+
+/// An open input, and its labels.
+struct Current {
+    files: Vec<OpenArray>,
+    /// The row that is read next, within the range.
+    row: u64,
+    n_rows: u64,
+}
+
+struct OpenArray {
+    open: OpenInput,
+    head: ArrayHead,
+}
+
+/// A batch that is being made.
+struct Making {
+    /// Values of each column that is read from arrays.
+    values: Vec<Vec<u8>>,
+    names: Vec<StringBuilder>,
+    n_bytes: usize,
+    provenance: Provenance,
+    events: Vec<Event>,
+    restart: Option<Restart>,
+}
+
+impl Making {
+    fn n_taken(&self) -> u64 {
+        self.provenance.n_rows() + self.events.len() as u64
+    }
+}
+
+impl RowReader {
+    pub(super) fn new(
+        arrays: Arc<Arrays>,
+        part: &Arc<Part>,
+        schema: &SchemaRef,
+        limits: BatchLimits,
+        restart: &Restart,
+    ) -> Result<Self, SourceError> {
+        let refuse = |message: &str| misfit(part, restart.input, message);
+        let n_columns = 1 + usize::from(arrays.has_labels);
+        let types = schema.fields().iter().take(n_columns).map(|f| Item::of_column(f.data_type()));
+        let items: Vec<_> = types.flatten().collect();
+        if items.len() != n_columns {
+            return Err(refuse("the columns are not those of this source"));
+        }
+        if arrays.has_labels && part.side.len() != part.inputs.len() {
+            return Err(refuse("its labels are not those of the partition"));
+        }
+        let input = restart.input as usize;
+        let row = match &restart.cursor {
+            serde_json::Value::Null => Some(0),
+            cursor => cursor.get("row").and_then(serde_json::Value::as_u64),
+        };
+        if row != Some(restart.source_row) || input > part.inputs.len() {
+            return Err(refuse("its cursor is no row of the partition"));
+        }
+        Ok(Self {
+            digests: PartDigests::new(arrays.folder.clone(), part),
+            arrays,
+            part: Arc::clone(part),
+            schema: Arc::clone(schema),
+            items,
+            limits,
+            input,
+            from: restart.source_row,
+            current: None,
+        })
+    }
+
+    /// Opens the next input, and its labels, at the row where reading begins.
+    fn begin(&self, read: &InputRange) -> Result<Current, SourceError> {
+        let input = &read.input;
+        let main = self.open(0, read, None)?;
+        let whole = main.head.n_rows().unwrap_or(0);
+        let n_rows = main.head.rows_in(read.range.as_ref()).map_or(0, |rows| rows.end - rows.start);
+        if self.from > n_rows {
+            let number = u32::try_from(self.input).unwrap_or(u32::MAX);
+            return Err(misfit(&self.part, number, "its cursor lies behind the last row"));
+        }
+        let mut current = Current { files: vec![main], row: self.from, n_rows };
+        if let Some(labels) = self.part.side.get(self.input).filter(|_| self.arrays.has_labels) {
+            let first = current.files.first().and_then(|f| f.head.rows_in(read.range.as_ref()));
+            let first = first.map_or(0, |rows| rows.start);
+            let name = self.schema.fields().get(1).map_or("", |f| f.name().as_str());
+            let side = InputRange { input: labels.clone(), range: None };
+            let side = self.open(1, &side, Some(first)).map_err(|e| in_field(e, name))?;
+            let n_labels = side.head.n_rows().unwrap_or(0);
+            if n_labels != whole {
+                return Err(BadRow::new(
+                    INPUT_DAMAGED,
+                    format!("{n_labels} labels for {whole} rows"),
+                )
+                .field(name)
+                .hint("give `labels` the file that belongs to this one")
+                .into_error(&input.path, format!("with `{}`", labels.path)));
+            }
+            current.files.push(side);
+        }
+        Ok(current)
+    }
+
+    /// Opens the file of column `index` at the row where reading begins; `first` is the row of a
+    /// whole file that the range begins with, where the range is another file's.
+    fn open(
+        &self,
+        index: usize,
+        read: &InputRange,
+        first: Option<u64>,
+    ) -> Result<OpenArray, SourceError> {
+        let (input, range) = (&read.input, read.range.as_ref());
+        let folder = &self.arrays.folder;
+        let mut open = folder.open(input, None, None)?;
+        let head = of_rows(input, self.arrays.read_head(input, &mut open)?)?;
+        let Some(rows) = head.rows_in(range) else {
+            return Err(SourceError::Changed { path: input.path.clone() });
+        };
+        let column = self.schema.fields().get(index);
+        if column.is_none_or(|column| *column.data_type() != head.row_type()) {
+            let message =
+                format!("rows of {}, other than those of the first input", head.row_shown());
+            let hint = "read arrays of one type and shape with one source";
+            return Err(refused(input, (message, hint)));
+        }
+        if head.row_bytes() > self.limits.row_bytes {
+            return Err(SourceError::Invalid {
+                path: input.path.clone(),
+                at: "header".to_owned(),
+                message: format!("rows of {} bytes, more than `max_row_bytes`", head.row_bytes()),
+                hint: Some("raise `max_row_bytes`".to_owned()),
+            });
+        }
+        let row = first.unwrap_or(rows.start).saturating_add(self.from);
+        if row > 0 || range.is_some() {
+            let byte = head.row_bytes().checked_mul(row).and_then(|n| n.checked_add(head.start));
+            let byte = if row == 0 { None } else { byte };
+            open = folder.open(input, range, byte.map(|byte| byte.min(input.size)))?;
+            if row == 0 {
+                // The head again, for the digest of the range.
+                self.arrays.read_head(input, &mut open)?;
+            }
+        }
+        Ok(OpenArray { open, head })
+    }
+
+    /// Reads rows until the batch is full or the input ends. `false` if the batch was full before.
+    fn fill(&self, current: &mut Current, making: &mut Making) -> Result<bool, SourceError> {
+        let path = self.part.inputs.get(self.input).map_or("", |read| read.input.path.as_str());
+        let names_bytes = if self.arrays.has_file_columns { 2 * path.len() + 12 } else { 0 };
+        let values_bytes: usize = current.files.iter().map(OpenArray::row_bytes).sum();
+        let row_bytes = values_bytes.saturating_add(names_bytes);
+        let room = (self.limits.rows as u64).saturating_sub(making.n_taken());
+        let room_bytes = self.limits.bytes.saturating_sub(making.n_bytes) / row_bytes.max(1);
+        let at_least = u64::from(making.n_taken() == 0);
+        let n = room.min((room_bytes as u64).max(at_least)).min(current.n_rows - current.row);
+        if n == 0 {
+            return Ok(false);
+        }
+        let number = u32::try_from(self.input).unwrap_or(u32::MAX);
+        making.restart.get_or_insert_with(|| restart_at(number, current.row));
+        let n = usize::try_from(n).unwrap_or(usize::MAX);
+        let (mut n_read, mut flaw) = (n, None);
+        let starts: Vec<_> = making.values.iter().map(Vec::len).collect();
+        for (i, (file, values)) in current.files.iter_mut().zip(&mut making.values).enumerate() {
+            let (before, row_bytes) = (values.len(), file.row_bytes());
+            let read = file.open.append_to(values, n.saturating_mul(row_bytes));
+            let whole = (values.len() - before) / row_bytes;
+            if whole < n_read {
+                n_read = whole;
+                let name = self.schema.fields().get(i).map_or("", |f| f.name().as_str());
+                flaw = Some(read.err().map_or_else(|| self.ends_early(), |e| in_field(e, name)));
+            } else {
+                read?;
+            }
+        }
+        for ((file, values), start) in current.files.iter().zip(&mut making.values).zip(starts) {
+            values.truncate(start + n_read * file.row_bytes());
+            if file.head.is_big_endian {
+                swap_bytes(file.head.item, values.get_mut(start..).unwrap_or_default());
+            }
+        }
+        for (builder, name) in making.names.iter_mut().zip([path, folder_of(path), stem_of(path)]) {
+            (0..n_read).for_each(|_| builder.append_value(name));
+        }
+        making.n_bytes += n_read * row_bytes;
+        let run = Run { row: 0, input: number, source_row: current.row, sub_row: -1 };
+        making.provenance.push_run(run, n_read as u64);
+        current.row += n_read as u64;
+        flaw.map_or(Ok(true), Err)
+    }
+
+    fn ends_early(&self) -> SourceError {
+        let path = self.part.inputs.get(self.input).map_or("", |read| read.input.path.as_str());
+        SourceError::Changed { path: path.to_owned() }
+    }
+
+    /// Puts a reject in the place of the rows that cannot be read, or fails, and leaves the input.
+    fn leave(&mut self, e: SourceError, row: u64, making: &mut Making) -> Result<(), SourceError> {
+        let number = u32::try_from(self.input).unwrap_or(u32::MAX);
+        let before_row = making.provenance.n_rows();
+        let at = BadRowAt { before_row, input: number, source_row: row };
+        making.events.push(self.limits.on_error.settle(e, at)?);
+        making.restart.get_or_insert_with(|| restart_at(number, row));
+        self.next_input();
+        Ok(())
+    }
+
+    fn next_input(&mut self) {
+        self.input += 1;
+        self.from = 0;
+    }
+
+    fn finish(&self, making: Making) -> Result<Option<Batch>, SourceError> {
+        let Making { values, names, provenance, events, restart, .. } = making;
+        let Some(restart) = restart else { return Ok(None) };
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        for ((item, values), field) in self.items.iter().zip(values).zip(self.schema.fields()) {
+            columns.push(column(*item, field.data_type(), values)?);
+        }
+        columns.extend(names.into_iter().map(|mut names| Arc::new(names.finish()) as ArrayRef));
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        Ok(Some(Batch { rows, provenance, events, restart }))
+    }
+}
+
+impl OpenArray {
+    fn row_bytes(&self) -> usize {
+        usize::try_from(self.head.row_bytes()).unwrap_or(usize::MAX)
+    }
+}
+
+impl BatchReader for RowReader {
+    fn next(&mut self) -> Result<Option<Batch>, SourceError> {
+        let n_names = if self.arrays.has_file_columns { npy::FILE_COLUMNS.len() } else { 0 };
+        let mut making = Making {
+            values: vec![Vec::new(); self.items.len()],
+            names: (0..n_names).map(|_| StringBuilder::with_capacity(0, 0)).collect(),
+            n_bytes: 0,
+            provenance: Provenance::new(),
+            events: Vec::new(),
+            restart: None,
+        };
+        let part = Arc::clone(&self.part);
+        while let Some(read) = part.inputs.get(self.input) {
+            if making.n_taken() >= self.limits.rows as u64 {
+                break;
+            }
+            let mut current = match self.current.take().map_or_else(|| self.begin(read), Ok) {
+                Ok(current) => current,
+                Err(e) => {
+                    self.leave(e, self.from, &mut making)?;
+                    continue;
+                }
+            };
+            if current.row == current.n_rows {
+                let mut files = current.files.into_iter();
+                let digest = files.next().map(|file| file.open.digest()).transpose()?;
+                self.digests.set_input(self.input, digest.flatten());
+                let digest = files.next().map(|file| file.open.digest()).transpose()?;
+                self.digests.set_side(self.input, digest.flatten());
+                self.next_input();
+                continue;
+            }
+            match self.fill(&mut current, &mut making) {
+                Ok(is_read) => {
+                    self.current = Some(current);
+                    if !is_read {
+                        break;
+                    }
+                }
+                Err(e) => self.leave(e, current.row, &mut making)?,
+            }
+        }
+        self.finish(making)
+    }
+
+    fn digests(&mut self) -> Result<Vec<InputDigest>, SourceError> {
+        self.digests.finish(&self.part)
+    }
+}
+
+fn restart_at(input: u32, row: u64) -> Restart {
+    Restart { input, source_row: row, cursor: json!({"row": row}) }
+}
+
+/// The same error, with the column whose file it is about.
+fn in_field(e: SourceError, name: &str) -> SourceError {
+    match e {
+        SourceError::Row { path, at, bad } => bad.field(name).into_error(&path, at),
+        e => e,
+    }
+}
