@@ -47,6 +47,28 @@ fn the_local_disk_conforms() {
 }
 
 #[test]
+fn what_is_no_file_is_refused_without_waiting_for_it() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // Held open at both ends, so that nothing waits here whatever is asked of it.
+    let _held = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    for path in [pipe.as_path(), dir.path()] {
+        let errors = [
+            Local.open(path).map(drop).unwrap_err(),
+            Local.map(path).map(drop).unwrap_err(),
+            Local.read(path).map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(cause(&error).ends_with("it is not a regular file"), "{}", cause(&error));
+        }
+    }
+    let error = Local.open_append(&pipe, 0).map(drop).unwrap_err();
+    assert!(cause(&error).ends_with("it is not a regular file"), "{}", cause(&error));
+}
+
+#[test]
 fn the_model_conforms() {
     for overlap in [Overlap::Now, Overlap::Late] {
         let memory = Memory::new(overlap);

@@ -17,7 +17,7 @@
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -68,8 +68,7 @@ impl Storage for Local {
 
     fn open_append(&self, path: &Path, len: u64) -> Result<Box<dyn AppendFile>> {
         let op = "open for appending";
-        let file = OpenOptions::new().write(true).open(path).at(op, path)?;
-        let found = file.metadata().at(op, path)?.len();
+        let (file, found) = open_regular(OpenOptions::new().write(true), op, path)?;
         if found < len {
             return Err(StorageError::new(op, path, super::too_short(found, len)));
         }
@@ -80,14 +79,13 @@ impl Storage for Local {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>> {
-        let file = File::open(path).at("open", path)?;
-        let len = file.metadata().at("open", path)?.len();
+        let (file, len) = open_regular(OpenOptions::new().read(true), "open", path)?;
         Ok(Box::new(Reader { file, path: path.to_path_buf(), len }))
     }
 
     fn map(&self, path: &Path) -> Result<Bytes> {
-        let file = File::open(path).at("map", path)?;
-        if file.metadata().at("map", path)?.len() == 0 {
+        let (file, len) = open_regular(OpenOptions::new().read(true), "map", path)?;
+        if len == 0 {
             // The system refuses to map nothing.
             return Ok(Bytes::new());
         }
@@ -228,6 +226,19 @@ impl Storage for Local {
     fn overlap(&self) -> Overlap {
         Overlap::Thread
     }
+}
+
+/// Opens what must be a file, and gives its size. A pipe in its place would let the opening wait
+/// for somebody at the other end.
+fn open_regular(how: &mut OpenOptions, op: &'static str, path: &Path) -> Result<(File, u64)> {
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = how.custom_flags(flags).open(path).at(op, path)?;
+    let found = file.metadata().at(op, path)?;
+    if !found.is_file() {
+        let source = io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+        return Err(StorageError::new(op, path, source));
+    }
+    Ok((file, found.len()))
 }
 
 /// What the handles of one opening of a file share.
