@@ -9,7 +9,7 @@ use serde_json::json;
 use super::csv::{Csv, Head};
 use super::csv_records::Records;
 use super::input::{PartDigests, misfit};
-use super::value_type::{ColumnBuilder, ValueType};
+use super::value_type::{ColumnBuilder, Misfit, ValueType};
 use super::{BatchLimits, BatchReader, Input, InputDigest, InputRange, Part, SourceError};
 use crate::batch::{Batch, Provenance, Restart, Run};
 
@@ -189,10 +189,14 @@ impl Reader {
                 let shown: String = String::from_utf8_lossy(field).chars().take(40).collect();
                 let kind = self.kinds.get(column).copied().unwrap_or(ValueType::Utf8);
                 let name = self.schema.fields().get(column).map_or("", |f| f.name().as_str());
-                let hint = format!(
-                    "declare another type in `types`, such as {{ {name:?} = \"utf8\" }}, or name \
-                     what stands for no value in `null_values`"
-                );
+                let hint = if why == Misfit::NotText {
+                    "convert the input to UTF-8".to_owned()
+                } else {
+                    format!(
+                        "declare another type in `types`, such as {{ {name:?} = \"utf8\" }}, or \
+                         name what stands for no value in `null_values`"
+                    )
+                };
                 let (start, row) = (current.records.start(), Some(current.row));
                 let message = why.message(&shown, kind);
                 return Err(self.csv.invalid(input, start, row, Some(name), message, hint));

@@ -191,6 +191,14 @@ fn what_is_wrong_is_named_with_line_row_and_field() {
 }
 
 #[test]
+fn text_that_is_not_utf8_needs_no_other_type() {
+    let root = folder(&[("x.csv", b"a,b\n1,\xff\n")]);
+    let error = read_all(root.path(), &["x.csv"], json!({})).unwrap_err();
+    assert_eq!(error.to_string(), "`x.csv`, line 2, row 0, field `b`: `\u{fffd}` is not UTF-8");
+    assert_eq!(error.hint().as_deref(), Some("convert the input to UTF-8"));
+}
+
+#[test]
 fn inputs_must_have_the_columns_of_the_first() {
     for (second, want) in [
         ("b,a,c\n1,2,3\n", "`2.csv`, header: column `c` is not in the first input"),
