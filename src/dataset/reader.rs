@@ -169,8 +169,13 @@ impl Dataset {
         let shard = self.starts.partition_point(|start| *start <= row).checked_sub(1);
         match shard.and_then(|shard| Some((shard, self.starts.get(shard)?))) {
             Some((shard, start)) if row < n_rows => Ok((shard, row - start)),
-            _ => Err(DatasetError::NoRow { row, n_rows }),
+            _ => Err(self.no_row(row)),
         }
+    }
+
+    #[cold]
+    pub(super) fn no_row(&self, row: u64) -> DatasetError {
+        DatasetError::NoRow { row, n_rows: self.n_rows() }
     }
 
     /// The shard that holds row `row`, and the row's number in it.

@@ -14,25 +14,42 @@ use arrow_cast::{CastOptions, cast_with_options};
 use super::error::{DatasetError, Result};
 use super::reader::Dataset;
 use crate::schema::{Dtype, Field, Kind, Logical};
-use crate::shard::FieldReader;
+use crate::shard::{FieldReader, Shard};
 
 /// Rows of a dataset, found. Made by [`Dataset::select`].
 #[derive(Debug, Clone)]
 pub struct Selection<'a> {
     dataset: &'a Dataset,
+    /// The shards that hold the rows, each once.
+    shards: Vec<&'a Shard>,
     places: Vec<Place>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Place {
+    /// Index among the selection's shards.
     shard: usize,
-    row: u64,
+    /// Row of that shard.
+    row: usize,
 }
 
 impl<'a> Selection<'a> {
     pub(super) fn new(dataset: &'a Dataset, rows: &[u64]) -> Result<Self> {
-        let place = |row: &u64| dataset.locate(*row).map(|(shard, row)| Place { shard, row });
-        Ok(Self { dataset, places: rows.iter().map(place).collect::<Result<_>>()? })
+        let mut shards = Vec::new();
+        // One more than the index of each shard of the dataset, 0 while it has none.
+        let mut indices = vec![0; dataset.n_shards()];
+        let mut places = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (number, row) = dataset.locate(*row)?;
+            let index = indices.get_mut(number).ok_or_else(|| dataset.no_row(row))?;
+            if *index == 0 {
+                shards.push(dataset.shard(number)?);
+                *index = shards.len();
+            }
+            let row = usize::try_from(row).map_err(|_| dataset.no_row(row))?;
+            places.push(Place { shard: *index - 1, row });
+        }
+        Ok(Self { dataset, shards, places })
     }
 
     /// Number of rows, each counted as often as it was chosen.
@@ -56,17 +73,13 @@ impl<'a> Selection<'a> {
         let (index, field) = self.dataset.field(field)?;
         FieldReader::check_gather(field, self.len(), out.len())?;
         let row_bytes = field.unit_bytes();
-        if row_bytes == 0 {
-            return Ok(());
-        }
-        let mut rest = out;
-        for place in &self.places {
-            let Some((out, after)) = std::mem::take(&mut rest).split_at_mut_checked(row_bytes)
-            else {
-                break;
-            };
-            self.reader(index, place.shard)?.copy_row(place.row, out)?;
-            rest = after;
+        let readers = self.readers(index)?;
+        let values: Vec<&[u8]> = readers.iter().map(|reader| reader.bytes()).collect();
+        // The loop is short, so that the processor waits for many rows at once.
+        for (place, out) in self.places.iter().zip(out.chunks_exact_mut(row_bytes.max(1))) {
+            let from = place.row * row_bytes;
+            let bytes = values.get(place.shard).and_then(|v| v.get(from..from + row_bytes));
+            out.copy_from_slice(bytes.ok_or_else(|| self.dataset.no_row(place.row as u64))?);
         }
         Ok(())
     }
@@ -88,10 +101,20 @@ impl<'a> Selection<'a> {
         offsets.reserve(self.len() + 1);
         offsets.push(0);
         let (index, _) = self.dataset.field(field)?;
-        for place in &self.places {
-            bytes.extend_from_slice(self.reader(index, place.shard)?.row(place.row)?);
-            offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
-        }
+        let readers = self.readers(index)?;
+        // Where rows lie is found before the first is copied: neither loop waits for the other's
+        // memory.
+        let mut end = 0;
+        let rows = self.places.iter().map(|place| {
+            let reader = readers.get(place.shard).ok_or_else(|| self.dataset.no_row(0))?;
+            let row = reader.row(place.row as u64)?;
+            end += row.len();
+            offsets.push(i64::try_from(end).unwrap_or(i64::MAX));
+            Ok(row)
+        });
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        bytes.reserve(end);
+        rows.iter().for_each(|row| bytes.extend_from_slice(row));
         Ok(())
     }
 
@@ -104,8 +127,10 @@ impl<'a> Selection<'a> {
         valid.clear();
         valid.reserve(self.len());
         let (index, _) = self.dataset.field(field)?;
+        let readers = self.readers(index)?;
         for place in &self.places {
-            valid.push(self.reader(index, place.shard)?.is_valid(place.row)?.into());
+            let reader = readers.get(place.shard).ok_or_else(|| self.dataset.no_row(0))?;
+            valid.push(reader.is_valid(place.row as u64)?.into());
         }
         Ok(())
     }
@@ -123,10 +148,9 @@ impl<'a> Selection<'a> {
         cast::<T>(described, bytes)
     }
 
-    /// The reader of field `index` in that shard.
-    #[inline]
-    fn reader(&self, index: usize, shard: usize) -> Result<&'a FieldReader> {
-        Ok(self.dataset.shard(shard)?.field_at(index)?)
+    /// The readers of field `index` in the selection's shards.
+    fn readers(&self, index: usize) -> Result<Vec<&'a FieldReader>> {
+        self.shards.iter().map(|shard| Ok(shard.field_at(index)?)).collect()
     }
 }
 

@@ -210,18 +210,36 @@ impl FieldReader {
     /// There is no such row, or a file is damaged.
     #[inline]
     pub fn row(&self, row: u64) -> Result<&[u8]> {
-        let index = self.check_row(row)?;
+        self.stored_row(row).map_or_else(|| self.interned_row(row), Ok)
+    }
+
+    /// The bytes of a row that is not interned, `None` also where something is wrong: few
+    /// instructions, so that a loop over rows waits for the memory of many at once.
+    #[inline]
+    fn stored_row(&self, row: u64) -> Option<&[u8]> {
+        let index = usize::try_from(row).ok().filter(|index| *index < self.n_rows)?;
+        let unit = self.unit_bytes;
         let span = match (&self.codes, &self.offsets) {
-            (Some(_), _) => {
-                return self.code(row)?.map_or(Ok(&[]), |code| self.dictionary_value(code));
+            (Some(_), _) => return None,
+            (None, Some(offsets)) => {
+                let end = |at: usize| usize::try_from(*offsets.get(at)?).ok()?.checked_mul(unit);
+                end(index)?..end(index + 1)?
             }
-            (None, Some(offsets)) => self.span(offsets, index)?,
-            (None, None) => {
-                let unit = self.unit_bytes();
-                index * unit..(index + 1) * unit
-            }
+            (None, None) => index * unit..(index + 1) * unit,
         };
-        self.values.as_slice().get(span).ok_or_else(|| self.no_row(row))
+        self.values.as_slice().get(span)
+    }
+
+    /// The bytes of an interned row, or what is wrong with a row.
+    fn interned_row(&self, row: u64) -> Result<&[u8]> {
+        let index = self.check_row(row)?;
+        if self.codes.is_some() {
+            return self.code(row)?.map_or(Ok(&[]), |code| self.dictionary_value(code));
+        }
+        if let Some(offsets) = &self.offsets {
+            self.span(offsets, index)?;
+        }
+        Err(self.no_row(row))
     }
 
     /// The bytes of a row that has a value, `None` of one that has none.
