@@ -14,8 +14,9 @@ use arrow_schema::SchemaRef;
 use serde_json::json;
 
 use super::arrays::{ArrayHead, Item, column, refused, swap_bytes};
+use super::content::{Content, Contents};
 use super::files::stem_of;
-use super::input::{Folder, OpenInput, PartDigests, misfit};
+use super::input::{Folder, PartDigests, misfit};
 use super::listing::folder_of;
 use super::{
     BadRow, BadRowAt, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, InputRange,
@@ -35,35 +36,59 @@ pub(super) enum Format {
 pub(super) struct Arrays {
     pub(super) folder: Folder,
     pub(super) format: Format,
-    /// Whether the side inputs of a part are labels, one for each of its inputs in their order.
-    pub(super) has_labels: bool,
+    pub(super) contents: Contents,
+    /// How labels are read, where the side inputs of a part are labels, one for each of its inputs in
+    /// their order.
+    pub(super) labels: Option<Contents>,
     /// Whether there are columns that tell of the file.
     pub(super) has_file_columns: bool,
 }
 
 impl Arrays {
-    /// The head of an input, which has to agree with the input's size.
+    /// The head of an input.
     pub(super) fn head(&self, input: &Input) -> Result<ArrayHead, SourceError> {
-        self.read_head(input, &mut self.folder.open(input, None, None)?)
+        Ok(self.open(&self.contents, input)?.1)
     }
 
-    /// The head of an input whose rows are the entries of the first axis.
-    pub(super) fn row_head(&self, input: &Input) -> Result<ArrayHead, SourceError> {
-        let head = self.head(input)?;
-        of_rows(input, head)
-    }
-
-    /// Reads the head of an input from its first byte.
-    pub(super) fn read_head(
+    /// The head of an input, or of a label file, whose rows are the entries of the first axis.
+    pub(super) fn row_head(
         &self,
+        contents: &Contents,
         input: &Input,
-        open: &mut OpenInput,
+    ) -> Result<ArrayHead, SourceError> {
+        of_rows(input, self.open(contents, input)?.1)
+    }
+
+    /// Most memory that decoding takes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let labels = self.labels.as_ref().map_or(0, Contents::memory_bytes);
+        self.contents.memory_bytes() + labels
+    }
+
+    /// Opens a whole input behind its head, which has to agree with the input's size.
+    pub(super) fn open(
+        &self,
+        contents: &Contents,
+        input: &Input,
+    ) -> Result<(Content, ArrayHead), SourceError> {
+        let mut open = contents.open(input, None, None).map_err(damaged)?;
+        let head = self.read_head(contents, input, &mut open)?;
+        Ok((open, head))
+    }
+
+    fn read_head(
+        &self,
+        contents: &Contents,
+        input: &Input,
+        open: &mut Content,
     ) -> Result<ArrayHead, SourceError> {
         let head = match self.format {
             Format::Npy => npy::read_head(input, open)?,
             Format::Idx => idx::read_head(input, open)?,
         };
-        head.check(Some(input.size)).map_err(|refusal| refused(input, refusal))?;
+        // To how much an input decodes is seen when it has been.
+        let size = (!contents.is_decoded(&input.path)).then_some(input.size);
+        head.check(size).map_err(|refusal| refused(input, refusal))?;
         Ok(head)
     }
 }
@@ -119,10 +144,13 @@ struct Current {
     /// The row that is read next, within the range.
     row: u64,
     n_rows: u64,
+    /// Whether the last row is that of the whole file.
+    is_to_end: bool,
 }
 
 struct OpenArray {
-    open: OpenInput,
+    input: Input,
+    open: Content,
     head: ArrayHead,
 }
 
@@ -152,13 +180,13 @@ impl RowReader {
         restart: &Restart,
     ) -> Result<Self, SourceError> {
         let refuse = |message: &str| misfit(part, restart.input, message);
-        let n_columns = 1 + usize::from(arrays.has_labels);
+        let n_columns = 1 + usize::from(arrays.labels.is_some());
         let types = schema.fields().iter().take(n_columns).map(|f| Item::of_column(f.data_type()));
         let items: Vec<_> = types.flatten().collect();
         if items.len() != n_columns {
             return Err(refuse("the columns are not those of this source"));
         }
-        if arrays.has_labels && part.side.len() != part.inputs.len() {
+        if arrays.labels.is_some() && part.side.len() != part.inputs.len() {
             return Err(refuse("its labels are not those of the partition"));
         }
         let input = restart.input as usize;
@@ -187,18 +215,20 @@ impl RowReader {
         let input = &read.input;
         let main = self.open(0, read, None)?;
         let whole = main.head.n_rows().unwrap_or(0);
-        let n_rows = main.head.rows_in(read.range.as_ref()).map_or(0, |rows| rows.end - rows.start);
+        let rows = main.head.rows_in(read.range.as_ref()).unwrap_or(0..0);
+        let n_rows = rows.end - rows.start;
         if self.from > n_rows {
             let number = u32::try_from(self.input).unwrap_or(u32::MAX);
             return Err(misfit(&self.part, number, "its cursor lies behind the last row"));
         }
-        let mut current = Current { files: vec![main], row: self.from, n_rows };
-        if let Some(labels) = self.part.side.get(self.input).filter(|_| self.arrays.has_labels) {
-            let first = current.files.first().and_then(|f| f.head.rows_in(read.range.as_ref()));
-            let first = first.map_or(0, |rows| rows.start);
+        let is_to_end = rows.end == whole;
+        let mut current = Current { files: vec![main], row: self.from, n_rows, is_to_end };
+        if let Some(labels) =
+            self.part.side.get(self.input).filter(|_| self.arrays.labels.is_some())
+        {
             let name = self.schema.fields().get(1).map_or("", |f| f.name().as_str());
             let side = InputRange { input: labels.clone(), range: None };
-            let side = self.open(1, &side, Some(first)).map_err(|e| in_field(e, name))?;
+            let side = self.open(1, &side, Some(rows.start)).map_err(|e| self.in_column(e, 1))?;
             let n_labels = side.head.n_rows().unwrap_or(0);
             if n_labels != whole {
                 return Err(BadRow::new(
@@ -223,9 +253,12 @@ impl RowReader {
         first: Option<u64>,
     ) -> Result<OpenArray, SourceError> {
         let (input, range) = (&read.input, read.range.as_ref());
-        let folder = &self.arrays.folder;
-        let mut open = folder.open(input, None, None)?;
-        let head = of_rows(input, self.arrays.read_head(input, &mut open)?)?;
+        let contents = match (index, &self.arrays.labels) {
+            (0, _) | (_, None) => &self.arrays.contents,
+            (_, Some(labels)) => labels,
+        };
+        let (mut open, head) = self.arrays.open(contents, input)?;
+        let head = of_rows(input, head)?;
         let Some(rows) = head.rows_in(range) else {
             return Err(SourceError::Changed { path: input.path.clone() });
         };
@@ -247,14 +280,14 @@ impl RowReader {
         let row = first.unwrap_or(rows.start).saturating_add(self.from);
         if row > 0 || range.is_some() {
             let byte = head.row_bytes().checked_mul(row).and_then(|n| n.checked_add(head.start));
-            let byte = if row == 0 { None } else { byte };
-            open = folder.open(input, range, byte.map(|byte| byte.min(input.size)))?;
+            let byte = byte.filter(|_| row > 0);
+            open = contents.open(input, range, byte).map_err(damaged)?;
             if row == 0 {
                 // The head again, for the digest of the range.
-                self.arrays.read_head(input, &mut open)?;
+                self.arrays.read_head(contents, input, &mut open)?;
             }
         }
-        Ok(OpenArray { open, head })
+        Ok(OpenArray { input: input.clone(), open, head })
     }
 
     /// Reads rows until the batch is full or the input ends. `false` if the batch was full before.
@@ -277,12 +310,17 @@ impl RowReader {
         let starts: Vec<_> = making.values.iter().map(Vec::len).collect();
         for (i, (file, values)) in current.files.iter_mut().zip(&mut making.values).enumerate() {
             let (before, row_bytes) = (values.len(), file.row_bytes());
-            let read = file.open.append_to(values, n.saturating_mul(row_bytes));
+            let wanted = n.saturating_mul(row_bytes);
+            let mut read = file.open.append_to(values, wanted);
+            if read.as_ref().is_ok_and(|n_bytes| *n_bytes < wanted) {
+                // Why there is no more comes after what there is.
+                read = file.open.append_to(values, 1);
+            }
             let whole = (values.len() - before) / row_bytes;
             if whole < n_read {
                 n_read = whole;
-                let name = self.schema.fields().get(i).map_or("", |f| f.name().as_str());
-                flaw = Some(read.err().map_or_else(|| self.ends_early(), |e| in_field(e, name)));
+                let e = read.map_or_else(damaged, |_| other_length(&file.input, FEWER_BYTES));
+                flaw = Some(self.in_column(e, i));
             } else {
                 read?;
             }
@@ -303,9 +341,34 @@ impl RowReader {
         flaw.map_or(Ok(true), Err)
     }
 
-    fn ends_early(&self) -> SourceError {
-        let path = self.part.inputs.get(self.input).map_or("", |read| read.input.path.as_str());
-        SourceError::Changed { path: path.to_owned() }
+    /// Takes the digests of an input that has been read, and of its labels; nothing may follow.
+    fn end(&mut self, current: Current) -> Result<(), SourceError> {
+        for (i, mut file) in current.files.into_iter().enumerate() {
+            if current.is_to_end {
+                let more = file.open.append_to(&mut Vec::new(), 1).map_err(damaged);
+                if more.map_err(|e| self.in_column(e, i))? > 0 {
+                    let e = other_length(&file.input, MORE_BYTES);
+                    return Err(self.in_column(e, i));
+                }
+            }
+            let digest = file.open.digest()?;
+            match i {
+                0 => self.digests.set_input(self.input, digest),
+                _ => self.digests.set_side(self.input, digest),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same error, with the column whose file it is about where that is not the first.
+    fn in_column(&self, e: SourceError, index: usize) -> SourceError {
+        let name = self.schema.fields().get(index).map_or("", |f| f.name().as_str());
+        match e {
+            SourceError::Row { path, at, bad } if index > 0 => {
+                bad.field(name).into_error(&path, at)
+            }
+            e => e,
+        }
     }
 
     /// Puts a reject in the place of the rows that cannot be read, or fails, and leaves the input.
@@ -367,12 +430,11 @@ impl BatchReader for RowReader {
                 }
             };
             if current.row == current.n_rows {
-                let mut files = current.files.into_iter();
-                let digest = files.next().map(|file| file.open.digest()).transpose()?;
-                self.digests.set_input(self.input, digest.flatten());
-                let digest = files.next().map(|file| file.open.digest()).transpose()?;
-                self.digests.set_side(self.input, digest.flatten());
-                self.next_input();
+                let row = current.row;
+                match self.end(current) {
+                    Ok(()) => self.next_input(),
+                    Err(e) => self.leave(e, row, &mut making)?,
+                }
                 continue;
             }
             match self.fill(&mut current, &mut making) {
@@ -397,10 +459,23 @@ fn restart_at(input: u32, row: u64) -> Restart {
     Restart { input, source_row: row, cursor: json!({"row": row}) }
 }
 
-/// The same error, with the column whose file it is about.
-fn in_field(e: SourceError, name: &str) -> SourceError {
+pub(super) const FEWER_BYTES: &str = "there are fewer bytes than the head says";
+pub(super) const MORE_BYTES: &str = "there are more bytes than the head says";
+
+/// What an input decodes to has another length than its head says.
+pub(super) fn other_length(input: &Input, message: &str) -> SourceError {
+    BadRow::new(INPUT_DAMAGED, message)
+        .hint("the file was not written to its end, or something else follows; write it again")
+        .into_error(&input.path, "its end")
+}
+
+/// What decoding says of damage, as what is wrong with a row and those behind it.
+pub(super) fn damaged(e: SourceError) -> SourceError {
     match e {
-        SourceError::Row { path, at, bad } => bad.field(name).into_error(&path, at),
+        SourceError::Invalid { path, at, message, hint } => {
+            let bad = BadRow { hint, ..BadRow::new(INPUT_DAMAGED, message) };
+            bad.into_error(&path, at)
+        }
         e => e,
     }
 }

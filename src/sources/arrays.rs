@@ -15,7 +15,8 @@ use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
-use super::input::OpenInput;
+use super::array_rows::damaged;
+use super::content::Content;
 use super::{BadRow, INPUT_DAMAGED, Input, SourceError};
 
 /// More dimensions than a field may have.
@@ -278,11 +279,11 @@ pub(super) fn refused(input: &Input, (message, hint): Refusal) -> SourceError {
 /// The next `n` bytes of a head.
 pub(super) fn head_bytes(
     input: &Input,
-    open: &mut OpenInput,
+    open: &mut Content,
     n: usize,
 ) -> Result<Vec<u8>, SourceError> {
     let mut bytes = Vec::new();
-    if open.append_to(&mut bytes, n)? < n {
+    if open.append_to(&mut bytes, n).map_err(damaged)? < n {
         let hint = "the file was not written to its end; write it again, or leave it out of `path`";
         return Err(refused(input, ("the file ends within its head".into(), hint)));
     }

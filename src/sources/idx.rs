@@ -9,7 +9,8 @@
 //! Invariants:
 //! 1. Inputs and label files, both sorted by path, belong together in that order; there are as many of
 //!    the one as of the other, and two that belong together have as many rows.
-//! 2. A file has as many bytes as its head says, or its rows end where it does not.
+//! 2. A file has as many bytes as its head says, or none of its rows is read; of a compressed one, those
+//!    are rows that come before the end or the damage.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::array_rows::{Arrays, Format, RowReader, cut_points};
+use super::array_rows::{Arrays, Format, RowReader, cut_points, damaged};
 use super::arrays::{ArrayHead, Item, Refusal, head_bytes, refused};
-use super::input::OpenInput;
+use super::content::{Compression, Content, Contents};
 use super::listing::Listing;
 use super::{
     BatchLimits, BatchReader, Input, InputDigest, Part, SettingsError, Source, SourceError,
@@ -48,6 +49,9 @@ struct Settings {
     /// Name of the column with the labels.
     #[serde(default = "default_label_name")]
     label_name: String,
+    /// How inputs and labels are compressed: by default as the extensions `.gz`, `.zst` and `.zip` say.
+    #[serde(default)]
+    compression: Compression,
 }
 
 fn default_name() -> String {
@@ -97,13 +101,18 @@ impl Idx {
                 };
                 let at_labels = |e| SettingsError { at: vec!["labels".to_owned()], ..e };
                 let spec = SourceSpec { paths, ..spec.clone() };
-                Some(Listing::new(&spec).map_err(at_labels)?)
+                let files = Listing::new(&spec).map_err(at_labels)?;
+                let contents = Contents::new(files.folder(), &spec, settings.compression, None)?;
+                Some((files, contents))
             }
         };
+        let (labels, label_contents) = labels.unzip();
+        let contents = Contents::new(listing.folder(), spec, settings.compression, None)?;
         let arrays = Arc::new(Arrays {
             folder: listing.folder().clone(),
             format: Format::Idx,
-            has_labels: labels.is_some(),
+            contents,
+            labels: label_contents,
             has_file_columns: false,
         });
         Ok(Self { listing, labels, names, arrays })
@@ -145,9 +154,10 @@ impl Source for Idx {
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {
         let mut types = Vec::new();
         if let Some(input) = first {
-            types.push(self.arrays.row_head(input)?.row_type());
-            for labels in self.side_inputs(std::slice::from_ref(input))? {
-                types.push(self.arrays.row_head(&labels)?.row_type());
+            types.push(self.arrays.row_head(&self.arrays.contents, input)?.row_type());
+            let labels = self.side_inputs(std::slice::from_ref(input))?;
+            for (labels, contents) in labels.iter().zip(&self.arrays.labels) {
+                types.push(self.arrays.row_head(contents, labels)?.row_type());
             }
         }
         types.resize(self.names.len(), DataType::UInt8);
@@ -156,10 +166,11 @@ impl Source for Idx {
     }
 
     fn cuts(&self, input: &Input, partition_bytes: u64) -> Result<Vec<u64>, SourceError> {
-        if input.size <= partition_bytes {
+        let contents = &self.arrays.contents;
+        if input.size <= partition_bytes || contents.is_decoded(&input.path) {
             return Ok(Vec::new());
         }
-        Ok(cut_points(&self.arrays.row_head(input)?, input.size, partition_bytes))
+        Ok(cut_points(&self.arrays.row_head(contents, input)?, input.size, partition_bytes))
     }
 
     fn open(
@@ -178,21 +189,22 @@ impl Source for Idx {
     }
 
     fn rows_hint(&self, input: &Input) -> Option<u64> {
-        self.arrays.row_head(input).ok()?.n_rows()
+        self.arrays.row_head(&self.arrays.contents, input).ok()?.n_rows()
     }
 
     fn reader_bytes(&self, limits: BatchLimits) -> u64 {
         // Room that a batch's buffers have left when they have grown.
-        limits.row_bytes + limits.bytes as u64
+        self.arrays.memory_bytes() + limits.row_bytes + limits.bytes as u64
     }
 }
 
 /// Reads the head of an IDX file.
-pub(super) fn read_head(input: &Input, open: &mut OpenInput) -> Result<ArrayHead, SourceError> {
+pub(super) fn read_head(input: &Input, open: &mut Content) -> Result<ArrayHead, SourceError> {
     let no = |refusal: Refusal| refused(input, refusal);
-    let hint = "leave it out of `path`, or unpack it";
+    let hint = "leave it out of `path`; if it is compressed, give it the extension `.gz` or set \
+                `compression`";
     let mut magic = Vec::new();
-    open.append_to(&mut magic, 4)?;
+    open.append_to(&mut magic, 4).map_err(damaged)?;
     let (item, n_axes) = match *magic {
         [0, 0, kind, n_axes] => {
             let item = match kind {

@@ -10,7 +10,8 @@
 //! 1. Every input has the type and, behind the first axis, the shape of the first one. The order of
 //!    bytes may differ.
 //! 2. Nothing is unpickled. What is no array of numbers or truth values is refused by its name.
-//! 3. A file has as many bytes as its head says, or none of its rows is read.
+//! 3. A file has as many bytes as its head says, or none of its rows is read; of a compressed one, those
+//!    are rows that come before the end or the damage.
 //! 4. A file is cut only if its values are little-endian: of its ranges, only the digest of the first
 //!    covers the head, so nothing in it but the type and the shape may decide what the rows of the
 //!    others are.
@@ -21,9 +22,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::array_rows::{Arrays, Format, RowReader, cut_points};
+use super::array_rows::{Arrays, Format, RowReader, cut_points, damaged};
 use super::arrays::{ArrayHead, head_bytes, refused};
-use super::input::OpenInput;
+use super::content::{Compression, Content, Contents};
 use super::listing::Listing;
 use super::npy_files::FileReader;
 use super::npy_header::{MAGIC_BYTES, length_bytes, parse, text_bytes};
@@ -54,6 +55,11 @@ struct Settings {
     /// Whether there are columns `path`, `parent` and `stem` of the file that a row is from.
     #[serde(default)]
     file_columns: bool,
+    /// How inputs are compressed: by default as the extensions `.gz`, `.zst` and `.zip` say.
+    #[serde(default)]
+    compression: Compression,
+    /// The member of zip archives that is read; may be left out where they hold one file.
+    member: Option<String>,
 }
 
 fn default_name() -> String {
@@ -93,10 +99,13 @@ impl Npy {
             });
         }
         let listing = Listing::new(spec)?;
+        let (compression, member) = (settings.compression, settings.member.as_deref());
+        let contents = Contents::new(listing.folder(), spec, compression, member)?;
         let arrays = Arc::new(Arrays {
             folder: listing.folder().clone(),
             format: Format::Npy,
-            has_labels: false,
+            contents,
+            labels: None,
             has_file_columns: settings.file_columns,
         });
         Ok(Self { listing, settings, arrays })
@@ -104,7 +113,7 @@ impl Npy {
 
     fn head(&self, input: &Input) -> Result<ArrayHead, SourceError> {
         match self.settings.rows {
-            Rows::FirstAxis => self.arrays.row_head(input),
+            Rows::FirstAxis => self.arrays.row_head(&self.arrays.contents, input),
             Rows::File => self.arrays.head(input),
         }
     }
@@ -130,7 +139,9 @@ impl Source for Npy {
     }
 
     fn cuts(&self, input: &Input, partition_bytes: u64) -> Result<Vec<u64>, SourceError> {
-        if self.settings.rows == Rows::File || input.size <= partition_bytes {
+        let is_whole =
+            self.settings.rows == Rows::File || self.arrays.contents.is_decoded(&input.path);
+        if is_whole || input.size <= partition_bytes {
             return Ok(Vec::new());
         }
         let head = self.head(input)?;
@@ -166,20 +177,21 @@ impl Source for Npy {
     }
 
     fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+        let decoding = self.arrays.memory_bytes();
         match self.settings.rows {
             // Room that a batch's buffer has left when it has grown.
-            Rows::FirstAxis => limits.row_bytes + limits.bytes as u64,
+            Rows::FirstAxis => decoding + limits.row_bytes + limits.bytes as u64,
             // And an array in column-major order, before it is put into ours.
-            Rows::File => 2 * limits.row_bytes + limits.bytes as u64,
+            Rows::File => decoding + 2 * limits.row_bytes + limits.bytes as u64,
         }
     }
 }
 
 /// Reads the head of an `.npy` file.
-pub(super) fn read_head(input: &Input, open: &mut OpenInput) -> Result<ArrayHead, SourceError> {
+pub(super) fn read_head(input: &Input, open: &mut Content) -> Result<ArrayHead, SourceError> {
     let no = |refusal| refused(input, refusal);
     let mut magic = Vec::new();
-    open.append_to(&mut magic, MAGIC_BYTES)?;
+    open.append_to(&mut magic, MAGIC_BYTES).map_err(damaged)?;
     let n = length_bytes(&magic).map_err(no)?;
     let n = text_bytes(&head_bytes(input, open, n)?).map_err(no)?;
     let text = head_bytes(input, open, n)?;

@@ -10,8 +10,9 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
 
-use super::array_rows::Arrays;
+use super::array_rows::{Arrays, FEWER_BYTES, MORE_BYTES, damaged, other_length};
 use super::arrays::{Item, column, refused, swap_bytes, to_row_major};
+use super::content::Content;
 use super::files::stem_of;
 use super::input::{PartDigests, misfit};
 use super::listing::folder_of;
@@ -75,8 +76,7 @@ impl FileReader {
         input: &Input,
         values: &mut Vec<u8>,
     ) -> Result<u64, SourceError> {
-        let mut open = self.arrays.folder.open(input, None, None)?;
-        let head = self.arrays.read_head(input, &mut open)?;
+        let (mut open, head) = self.arrays.open(&self.arrays.contents, input)?;
         if head.array_type() != self.data_type {
             let message =
                 format!("{}, but the first input is another kind of array", head.array_shown());
@@ -91,7 +91,10 @@ impl FileReader {
             return Err(bad.into_error(&input.path, "row 0"));
         }
         let start = values.len();
-        open.append_to(values, usize::MAX)?;
+        if let Err(e) = read_values(input, &mut open, n_bytes, values) {
+            values.truncate(start);
+            return Err(e);
+        }
         self.digests.set_input(index, open.digest()?);
         if head.is_big_endian {
             swap_bytes(head.item, values.get_mut(start..).unwrap_or_default());
@@ -124,6 +127,24 @@ impl FileReader {
     }
 }
 
+/// Reads the values of a file, which nothing may follow.
+fn read_values(
+    input: &Input,
+    open: &mut Content,
+    n_bytes: u64,
+    values: &mut Vec<u8>,
+) -> Result<(), SourceError> {
+    let wanted = usize::try_from(n_bytes).unwrap_or(usize::MAX);
+    let end = values.len().saturating_add(wanted);
+    open.append_to(values, wanted).map_err(damaged)?;
+    // Why there is no more is told when more is asked for.
+    let more = open.append_to(&mut Vec::new(), 1).map_err(damaged)?;
+    if values.len() < end {
+        return Err(other_length(input, FEWER_BYTES));
+    }
+    if more > 0 { Err(other_length(input, MORE_BYTES)) } else { Ok(()) }
+}
+
 impl BatchReader for FileReader {
     fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         let n_names = if self.arrays.has_file_columns { FILE_COLUMNS.len() } else { 0 };
@@ -135,8 +156,11 @@ impl BatchReader for FileReader {
         let part = Arc::clone(&self.part);
         while let Some(read) = part.inputs.get(self.next) {
             let n_taken = self.next - first;
-            // What precedes the values in a file is about what a row needs beside them.
-            let n_bytes = n_bytes_before.saturating_add(read.input.size);
+            // What precedes the values in a file is about what a row needs beside them. To how much
+            // an input decodes is not known: it begins a batch.
+            let is_known = !self.arrays.contents.is_decoded(&read.input.path);
+            let size = if is_known { read.input.size } else { u64::MAX };
+            let n_bytes = n_bytes_before.saturating_add(size);
             if n_taken >= self.limits.rows || (n_taken > 0 && n_bytes > self.limits.bytes as u64) {
                 break;
             }

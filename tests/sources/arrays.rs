@@ -14,6 +14,7 @@ use rowmill::sources::{
 use serde_json::{Value, json};
 
 use super::conformance::{Case, LIMITS, Reading, read};
+use super::content::{gzip, zip, zstd};
 use super::{folder, part_of, real_data, source};
 
 /// An `.npy` file as `numpy.save` writes it.
@@ -41,6 +42,12 @@ pub(crate) fn idx(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
 
 fn counting(n: u8) -> Vec<u8> {
     (0..n).collect()
+}
+
+/// What `numpy.savez_compressed` writes of arrays `w` and `x`.
+fn npz(x: &[u8]) -> Vec<u8> {
+    let other = npy("|u1", false, &[1], &[0]);
+    zip(&[("w.npy", other.as_slice()), ("x.npy", x)], zip::CompressionMethod::Deflated)
 }
 
 pub(crate) fn npy_cases() -> Vec<Case> {
@@ -83,8 +90,24 @@ pub(crate) fn npy_cases() -> Vec<Case> {
             ],
             json!({"rows": "file"}),
         ),
+        (
+            "compressed rows",
+            vec![
+                ("1.npy.gz", gzip(&npy("<i2", false, &[4, 3, 2], &little))),
+                ("2.npy.zst", zstd(&npy(">i2", false, &[2, 3, 2], &big))),
+            ],
+            json!({}),
+        ),
+        (
+            "archives",
+            vec![
+                ("1.npz", npz(&npy("<i2", false, &[4, 3, 2], &little))),
+                ("2.npz", npz(&npy(">i2", true, &[2, 3, 2], &big))),
+            ],
+            json!({"rows": "file", "compression": "zip", "member": "x.npy"}),
+        ),
     ] {
-        cases.push(made("npy", name, &files, &["**/*.npy"], settings));
+        cases.push(made("npy", name, &files, &["**/*.np*"], settings));
     }
     if let Some(root) = real_data("dnanet-profiles") {
         let of = |settings| source("npy", &root, &["tests/resources/**/1A2_?01_??.npy"], settings);
@@ -118,7 +141,17 @@ pub(crate) fn idx_cases() -> Vec<Case> {
         ),
         ("floats", vec![("1-images", idx(0x0E, &[3, 2], &floats))], json!({"name": "x"})),
     ];
-    cases.into_iter().map(|(name, files, s)| made("idx", name, &files, &["*-images"], s)).collect()
+    let compressed = [
+        ("1-images.gz", gzip(&images[0])),
+        ("1-labels.zst", zstd(&labels[0])),
+        ("2-images", images[1].clone()),
+        ("2-labels.gz", gzip(&labels[1])),
+    ];
+    let settings = json!({"labels": "*-labels*"});
+    let compressed = [made("idx", "compressed", &compressed, &["*-images*"], settings)];
+    let plain =
+        cases.into_iter().map(|(name, files, s)| made("idx", name, &files, &["*-images"], s));
+    plain.chain(compressed).collect()
 }
 
 fn made(
@@ -452,6 +485,98 @@ fn a_bad_input_is_one_reject_and_the_next_ones_are_read() {
                 assert_eq!(rest.3, all.3, "{restart:?}");
             }
         }
+    }
+}
+
+#[test]
+fn rows_before_damage_are_kept_and_those_of_both_files() {
+    let n = 100_u8;
+    let values: Vec<u8> = (0..100 * 3000_u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    let images = gzip(&idx(8, &[n.into(), 3000], &values));
+    let labels = idx(8, &[n.into()], &counting(n));
+    let flipped = |mut bytes: Vec<u8>, at: usize| {
+        bytes[at] ^= 1;
+        bytes
+    };
+    let wrong_sum = flipped(images.clone(), images.len() - 8);
+    let half = images[..images.len() / 2].to_vec();
+    let too_long = gzip(&[idx(8, &[n.into(), 3000], &values), vec![0]].concat());
+    let too_short = gzip(&idx(8, &[n.into(), 3000], &values[..3000 * 50 + 7]));
+    let labels_cut = idx(8, &[n.into()], &counting(30));
+    for (name, images, labels, n_rows, want) in [
+        (
+            "checksum",
+            wrong_sum,
+            gzip(&labels),
+            Some(100),
+            "the checksum of what comes before disagrees",
+        ),
+        ("cut", half.clone(), gzip(&labels), None, "the compressed data ends too early"),
+        ("too long", too_long, gzip(&labels), Some(100), "there are more bytes than the head says"),
+        (
+            "too short",
+            too_short.clone(),
+            gzip(&labels),
+            Some(50),
+            "there are fewer bytes than the head says",
+        ),
+        (
+            "labels",
+            images.clone(),
+            gzip(&labels_cut),
+            Some(30),
+            "field `label`: there are fewer bytes than the head says",
+        ),
+        (
+            "both",
+            too_short,
+            gzip(&labels_cut),
+            Some(30),
+            "field `label`: there are fewer bytes than the head says",
+        ),
+        (
+            "labels' sum",
+            images,
+            flipped(gzip(&labels), gzip(&labels).len() - 8),
+            Some(100),
+            "field `label`: the checksum of what comes before disagrees",
+        ),
+    ] {
+        let good = gzip(&idx(8, &[2, 3000], &values[..6000]));
+        let files = [
+            ("1i.gz", images),
+            ("1l.gz", labels),
+            ("2i.gz", good),
+            ("2l.gz", gzip(&idx(8, &[2], &[1, 2]))),
+        ];
+        let case = made("idx", "x", &files, &["?i.gz"], json!({"labels": "?l.gz"}));
+        let (all, _) = quarantined(&*case.source, 1000, &Restart::default());
+        let (rows, _, events, _) = &all;
+        let [Event { before_row, input: 0, source_row, outcome, .. }] = events.as_slice() else {
+            panic!("{name}: {events:?}");
+        };
+        let Outcome::Rejected { code, message } = outcome else { panic!("{name}: {outcome:?}") };
+        assert_eq!((code.as_str(), message.as_str()), ("input_damaged", want), "{name}");
+        assert_eq!(before_row, source_row, "{name}");
+        assert!(n_rows.is_none_or(|n| n == *source_row), "{name}: {source_row}");
+        let kept = rows.num_rows() - 2;
+        assert_eq!(kept as u64, *source_row, "{name}");
+        assert_eq!(
+            flat(rows).as_primitive::<UInt8Type>().values()[..kept * 3000],
+            values[..kept * 3000]
+        );
+        let labels = rows.column(1).as_primitive::<UInt8Type>().values();
+        assert_eq!(labels[..kept], counting(n)[..kept], "{name}");
+        assert_eq!(labels[kept..], [1, 2], "{name}");
+        for n in [1, 7] {
+            let (again, restarts) = quarantined(&*case.source, n, &Restart::default());
+            assert_eq!(again, all, "{name}, {n} rows at once");
+            let (restart, n_rows, _) = &restarts[restarts.len() / 2];
+            let (rest, _) = quarantined(&*case.source, 5, restart);
+            assert_eq!(rest.0, all.0.slice(*n_rows, all.0.num_rows() - n_rows), "{name}");
+        }
+        let error = read_all(&case).unwrap_err();
+        assert!(error.to_string().ends_with(want.trim_start_matches("field `label`: ")), "{error}");
     }
 }
 
