@@ -42,6 +42,7 @@ pub(crate) fn build(
         schema: schema.clone(),
         stages: stages.clone(),
         limits,
+        on_error: rowmill::batch::OnError::Fail,
         commits: CommitPolicy::default(),
         limit: None,
     };
@@ -53,8 +54,13 @@ pub(crate) fn build(
     }
     let digest = InputDigest { path: "rows".to_owned(), size: 0, blake3: blake3::hash(b"") };
     let record = Some(partition.finish(&[digest])?.name);
-    let generation =
-        Generation { definition: &definition, schema, stages: &stages, allow_empty: false };
+    let generation = Generation {
+        definition: &definition,
+        schema,
+        stages: &stages,
+        budgets: &[],
+        allow_empty: false,
+    };
     finalize(&place, &generation, &[PlannedPartition { slot, record }])?;
     Ok(place.home().dir().to_path_buf())
 }

@@ -71,6 +71,7 @@ fn lane(shape: &Shape, n: usize, batches: &[RecordBatch], dir: &Path) -> Result<
         stages: vec!["rows".to_owned()],
         inputs: vec![ShardInput { path: "rows".to_owned(), size: 0, range: None }],
         limits: ShardLimits::default(),
+        on_error: rowmill::batch::OnError::Fail,
         commits: CommitPolicy::default(),
     };
     let (mut writer, _) = Writer::open(Arc::new(Local), options)?;

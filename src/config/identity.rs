@@ -1,7 +1,8 @@
 //! What the cache key hashes.
 //!
 //! Invariant: only what can change a value is in it. Where things are (`root`, `[run]`), what they
-//! are called by people (`name`, `description`) and what may be empty are not: two definitions that
+//! are called by people (`name`, `description`), what may be empty and how many rows may be
+//! rejected are not: two definitions that
 //! differ in those alone make the same shards.
 
 use serde_json::{Map, Value, json};
@@ -29,16 +30,22 @@ impl Identity {
             .chain(transform_versions)
             .chain([SHARD_WRITER.to_owned()])
             .collect();
-        let transform = |t: &super::TransformConfig| json!({"name": t.name, "type": t.kind.name, "settings": t.settings});
+        let transform = |t: &super::TransformConfig| {
+            let mut json = json!({"name": t.name, "type": t.kind.name, "settings": t.settings});
+            t.rejects.identify(&mut json);
+            json
+        };
+        let mut source_json = json!({
+            "name": source.name,
+            "type": source.kind.name,
+            "path": source.paths,
+            "settings": source.settings,
+        });
+        source.rejects.identify(&mut source_json);
         let json = json!({
             "layout": LAYOUT,
             "versions": versions,
-            "source": {
-                "name": source.name,
-                "type": source.kind.name,
-                "path": source.paths,
-                "settings": source.settings,
-            },
+            "source": source_json,
             "transforms": transforms.iter().map(transform).collect::<Vec<_>>(),
             "dataset": dataset_json(dataset),
         });
@@ -55,11 +62,12 @@ fn dataset_json(dataset: &DatasetConfig) -> Value {
         max_row_bytes,
         intern_values,
         limit_rows,
+        rejects,
         fields,
     } = dataset;
     let fields: Map<String, Value> =
         fields.iter().map(|(name, spec)| (name.clone(), field_json(spec))).collect();
-    json!({
+    let mut json = json!({
         "key": key,
         "partition_bytes": partition_bytes,
         "shard_bytes": shard_bytes,
@@ -68,7 +76,9 @@ fn dataset_json(dataset: &DatasetConfig) -> Value {
         "intern_values": intern_values,
         "limit_rows": limit_rows,
         "fields": fields,
-    })
+    });
+    rejects.identify(&mut json);
+    json
 }
 
 /// What a definition says of a field, without what it leaves to be inferred.

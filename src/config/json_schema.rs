@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::rejects;
 use super::settings::SettingsSchema;
 use super::{DEFINITION_VERSION, Registry};
 use crate::schema::FieldSpec;
@@ -18,7 +19,7 @@ pub fn json_schema(registry: Registry) -> Value {
     ]});
     let mut path = text_or_list.clone();
     describe(&mut path, "Path or glob of the inputs, or a list of them, relative to `root`.");
-    let source_keys = json!({
+    let mut source_keys = json!({
         "path": path,
         "root": {
             "type": "string",
@@ -28,7 +29,11 @@ pub fn json_schema(registry: Registry) -> Value {
     });
     let mut inputs = text_or_list;
     describe(&mut inputs, "The source or transform that it reads; the table before it by default.");
-    let transform_keys = json!({ "inputs": inputs });
+    let mut transform_keys = json!({ "inputs": inputs });
+    for keys in [&mut source_keys, &mut transform_keys].into_iter().filter_map(Value::as_object_mut)
+    {
+        keys.extend(rejects::schema());
+    }
 
     let sources: Vec<Value> = registry
         .sources
@@ -70,7 +75,7 @@ pub fn json_schema(registry: Registry) -> Value {
             },
             "sources": tables("Where rows come from.", &sources, 1),
             "transforms": tables("What is done to rows.", &transforms, 0),
-            "dataset": dataset(fields.object()),
+            "dataset": with_rejects(dataset(fields.object())),
             "run": run(),
         },
         "$defs": definitions,
@@ -122,6 +127,14 @@ fn stage(
         object.entry("additionalProperties").or_insert(false.into());
     }
     schema
+}
+
+/// `table` with the keys that say what is done with bad rows.
+fn with_rejects(mut table: Value) -> Value {
+    if let Some(keys) = table.get_mut("properties").and_then(Value::as_object_mut) {
+        keys.extend(rejects::schema());
+    }
+    table
 }
 
 fn dataset(field: &Value) -> Value {

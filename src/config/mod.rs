@@ -19,6 +19,7 @@ mod origin;
 mod overrides;
 mod parse;
 mod read;
+mod rejects;
 mod settings;
 mod stages;
 mod substitute;
@@ -35,12 +36,17 @@ pub use error::{ConfigError, ConfigErrors};
 pub use identity::Identity;
 pub use json_schema::json_schema;
 pub use overrides::Override;
+pub use rejects::RejectPolicy;
 
+use crate::batch::OnError;
+use crate::books::Budget;
 use crate::fingerprint::Fingerprinting;
 use crate::schema::FieldSpec;
 use crate::sources::{SettingsError, Source, SourceSpec, SourceType};
 use crate::transforms::{Transform, TransformType};
 
+/// What the dataset is called as a stage that rejects rows.
+pub const DATASET_STAGE: &str = "dataset";
 /// The only version of definitions so far.
 pub const DEFINITION_VERSION: i64 = 1;
 /// Largest file that is taken for a definition.
@@ -96,6 +102,8 @@ pub struct SourceConfig {
     pub paths: Vec<String>,
     /// Its own settings, a JSON object with defaults filled in.
     pub settings: Value,
+    /// What is done with its bad rows.
+    pub rejects: RejectPolicy,
 }
 
 /// `[transforms.NAME]`
@@ -107,6 +115,8 @@ pub struct TransformConfig {
     pub kind: &'static TransformType,
     /// Its own settings, a JSON object with defaults filled in.
     pub settings: Value,
+    /// What is done with its bad rows.
+    pub rejects: RejectPolicy,
 }
 
 /// `[dataset]`
@@ -126,6 +136,8 @@ pub struct DatasetConfig {
     pub intern_values: u64,
     /// Only this many source rows are read.
     pub limit_rows: Option<u64>,
+    /// What is done with rows that cannot be stored.
+    pub rejects: RejectPolicy,
     /// What is said of single fields.
     pub fields: BTreeMap<String, FieldSpec>,
 }
@@ -140,6 +152,7 @@ impl Default for DatasetConfig {
             max_row_bytes: 64 << 20,
             intern_values: 1_000_000,
             limit_rows: None,
+            rejects: RejectPolicy::default(),
             fields: BTreeMap::new(),
         }
     }
@@ -269,11 +282,33 @@ impl Definition {
         self.origin.error(keys, message, hint).into()
     }
 
-    /// Names of the stages whose books are kept, in the order in which rows pass them.
+    /// Names of the source and the transforms, in the order in which rows pass them.
     #[must_use]
     pub fn stage_names(&self) -> Vec<String> {
         let transforms = self.data.transforms.iter().map(|t| t.name.clone());
         std::iter::once(self.data.source.name.clone()).chain(transforms).collect()
+    }
+
+    /// Names of the stages whose books are kept, in the order in which rows pass them: the last one
+    /// is the dataset itself, where it may reject rows.
+    #[must_use]
+    pub fn book_stages(&self) -> Vec<String> {
+        let dataset = match self.data.dataset.rejects.on_error {
+            OnError::Fail => None,
+            OnError::Quarantine => Some(DATASET_STAGE.to_owned()),
+        };
+        self.stage_names().into_iter().chain(dataset).collect()
+    }
+
+    /// How many rejects each of these stages may have.
+    #[must_use]
+    pub fn budgets(&self) -> Vec<Budget> {
+        let DataConfig { source, transforms, dataset } = &self.data;
+        let transforms = transforms.iter().map(|t| (t.name.as_str(), t.rejects));
+        let all = std::iter::once((source.name.as_str(), source.rejects)).chain(transforms);
+        all.chain([(DATASET_STAGE, dataset.rejects)])
+            .map(|(stage, rejects)| Budget { stage: stage.to_owned(), max: rejects.budget() })
+            .collect()
     }
 }
 

@@ -38,15 +38,16 @@ impl Override {
         Ok(Self { keys, value: value.to_owned(), given: given.to_owned() })
     }
 
-    /// Whether it touches what decides bytes: anything but `[run]`, descriptions, `allow_empty` and
-    /// the places where things are.
+    /// Whether it touches what decides bytes: anything but `[run]`, descriptions, `allow_empty`,
+    /// `max_rejects` and the places where things are.
     #[must_use]
     pub fn is_data(&self) -> bool {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let is_elsewhere = match keys.as_slice() {
             [first, ..] if ["run", "version", "name", "description", "env"].contains(first) => true,
-            ["sources", _, key, ..] => ["root", "allow_empty"].contains(key),
-            ["dataset", key, ..] => *key == "allow_empty",
+            ["sources", _, key, ..] => ["root", "allow_empty", "max_rejects"].contains(key),
+            ["transforms", _, "max_rejects"] => true,
+            ["dataset", key, ..] => ["allow_empty", "max_rejects"].contains(key),
             _ => false,
         };
         !is_elsewhere
@@ -184,6 +185,10 @@ mod tests {
             ("sources.a={}", true),
             ("transforms.root.root=1", true),
             ("dataset.limit_rows=1", true),
+            ("dataset.max_rejects=1", false),
+            ("sources.a.max_rejects=1", false),
+            ("transforms.a.max_rejects=1", false),
+            ("sources.a.on_error=quarantine", true),
             ("dataset.fields.x.dtype=int8", true),
         ] {
             assert_eq!(Override::parse(given).unwrap().is_data(), data, "{given}");

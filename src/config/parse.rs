@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::error::{At, ConfigErrors, Problem, Text};
 use super::origin::Origin;
 use super::read::{Reader, check_name, wrong_type};
+use super::rejects;
 use super::settings::SettingsSchema;
 use super::stages::{self, Chain};
 use super::substitute::{Lookup, Substitution, is_variable};
@@ -17,6 +18,7 @@ use super::{
     AllowEmpty, DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry,
     RunConfig,
 };
+use crate::batch::OnError;
 use crate::fingerprint::Fingerprinting;
 use crate::schema::{FieldSpec, Kind};
 
@@ -165,6 +167,9 @@ impl Reading {
         reader.finish(problems);
 
         let Chain { source, source_root, source_may_be_empty, transforms } = chain?;
+        if dataset.rejects.on_error == OnError::Quarantine {
+            stages::check_unlike_dataset(&stages, problems);
+        }
         let definition = Definition {
             path: PathBuf::new(),
             folder: self.folder,
@@ -191,6 +196,7 @@ fn dataset_config(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> Datas
     set(&mut config.max_row_bytes, reader.size("max_row_bytes", problems));
     set(&mut config.intern_values, reader.count("intern_values", 1..=MAX_PER_SHARD, problems));
     config.limit_rows = reader.count("limit_rows", 1..=MAX_ROWS, problems);
+    config.rejects = rejects::read(reader, problems);
     if let Some((table, _)) = reader.table("fields", problems) {
         config.fields = fields(table, problems);
     }

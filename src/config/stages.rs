@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::error::{At, Problem};
 use super::read::{Reader, check_name, did_you_mean, wrong_type};
+use super::rejects;
 use super::settings::SettingsSchema;
 use super::tree::{Entry, Node, Table, Tree};
-use super::{Registry, SourceConfig, TransformConfig};
+use super::{DATASET_STAGE, Registry, SourceConfig, TransformConfig};
 use crate::sources::{SettingsError, SourceSpec, SourceType};
 use crate::transforms::TransformType;
 
@@ -112,12 +113,13 @@ fn source(
         None => folder.to_owned(),
     };
     let may_be_empty = reader.flag("allow_empty", problems).unwrap_or(false);
+    let rejects = rejects::read(&mut reader, problems);
     let kind = kind?;
     let settings = own_settings(&reader, &title, &entry.key_at, kind.settings, problems)?;
     if problems.len() > n_before {
         return None;
     }
-    let config = SourceConfig { name: entry.key.clone(), kind, paths, settings };
+    let config = SourceConfig { name: entry.key.clone(), kind, paths, settings, rejects };
     let spec = SourceSpec {
         name: config.name.clone(),
         paths: config.paths.clone(),
@@ -149,6 +151,7 @@ fn transform(
         }
         inputs.into_iter().map(|(name, at)| (name.to_owned(), at.clone())).collect()
     });
+    let rejects = rejects::read(&mut reader, problems);
     let kind = kind?;
     let settings = own_settings(&reader, &title, &entry.key_at, kind.settings, problems)?;
     if problems.len() > n_before {
@@ -158,7 +161,7 @@ fn transform(
         problems.push(refused(&title, entry, e));
         return None;
     }
-    let config = TransformConfig { name: entry.key.clone(), kind, settings };
+    let config = TransformConfig { name: entry.key.clone(), kind, settings, rejects };
     Some(Role::Transform { config, inputs })
 }
 
@@ -261,6 +264,16 @@ fn refused(title: &str, entry: &Entry, error: SettingsError) -> Problem {
         keys => format!("{title}, `{}`: {}", keys.join("."), error.message),
     };
     Problem::new(at, message).maybe_hint(error.hint)
+}
+
+/// Refuses a stage that has the name under which the dataset rejects rows.
+pub(crate) fn check_unlike_dataset(stages: &[Stage], problems: &mut Vec<Problem>) {
+    if let Some(stage) = stages.iter().find(|stage| stage.name == DATASET_STAGE) {
+        let message =
+            format!("a stage cannot be called `{DATASET_STAGE}` where [dataset] rejects rows");
+        let hint = "rename it; the rejects of both would go by one name";
+        problems.push(Problem::new(&stage.at, message).hint(hint));
+    }
 }
 
 /// Follows the dataset's input back to its source.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use crate::books::Unbalanced;
+use crate::books::{OverBudget, Unbalanced};
 use crate::shard::{ReadError, ShardError};
 use crate::storage::StorageError;
 
@@ -103,6 +103,9 @@ pub enum DatasetError {
         /// The counts.
         message: String,
     },
+    /// More rows were rejected than may be.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// No row came out.
     #[error("the dataset has no rows")]
     Empty,
@@ -175,6 +178,9 @@ impl DatasetError {
             Self::Cast { .. } => "ask for a wider type, or for the bytes as they are stored",
             Self::TooLarge { .. } => {
                 "at most half of the memory is filled: read it mapped, which needs none"
+            }
+            Self::OverBudget(_) => {
+                "look at the shards' rejects.jsonl; mend the inputs, or raise `max_rejects`"
             }
             Self::DuplicateKey { .. } => {
                 "choose a key that is unique, or leave one of the rows out"

@@ -21,7 +21,7 @@ use super::publish::{digest, publish};
 use super::record::{BooksByStage, Record, RecordName, ShardEntry};
 use super::sentinel::Sentinel;
 use super::{keys, merge};
-use crate::books::Books;
+use crate::books::{Books, Budget, judge};
 use crate::fingerprint::{cache_key, dataset_fingerprint};
 use crate::schema::{LAYOUT, RowSchema};
 use crate::shard::{ReadError, Shard, layout};
@@ -36,6 +36,8 @@ pub struct Generation<'a> {
     pub schema: &'a RowSchema,
     /// The names of the stages, in the order in which rows pass them.
     pub stages: &'a [String],
+    /// How many rejects stages may have; any number where nothing is said of one.
+    pub budgets: &'a [Budget],
     /// Whether a dataset may have no rows.
     pub allow_empty: bool,
 }
@@ -53,8 +55,8 @@ pub struct PlannedPartition {
 ///
 /// # Errors
 /// [`DatasetError::Unfinished`] if a partition has no record; [`DatasetError::Unbalanced`] and
-/// [`DatasetError::Counts`] if rows were lost; [`DatasetError::Empty`] if there are none;
-/// [`DatasetError::DuplicateKey`]; a shard that is not there. None of these leaves a sentinel behind
+/// [`DatasetError::Counts`] if rows were lost; [`DatasetError::OverBudget`] if too many were
+/// rejected; [`DatasetError::Empty`] if there are none; [`DatasetError::DuplicateKey`]; a shard that is not there. None of these leaves a sentinel behind
 /// that was not there before.
 ///
 /// # Durability
@@ -67,6 +69,8 @@ pub fn finalize(
 ) -> Result<Sentinel> {
     let (storage, home) = (place.storage(), place.home());
     let mut manifest = count(place, generation, planned)?;
+    let books = manifest.dataset.books.iter().map(|(stage, books)| (stage.as_str(), books));
+    judge(generation.budgets, books)?;
     if manifest.dataset.rows == 0 && !generation.allow_empty {
         return Err(DatasetError::Empty);
     }

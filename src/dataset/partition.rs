@@ -17,7 +17,7 @@ use super::error::Result;
 use super::home::Workplace;
 use super::record::{Record, RecordName, ShardEntry};
 use super::stamps::Stamps;
-use crate::batch::Batch;
+use crate::batch::{Batch, OnError};
 use crate::fingerprint::{Fingerprinting, Stamp};
 use crate::inputs::{Input, InputDigest, Part};
 use crate::schema::RowSchema;
@@ -41,6 +41,8 @@ pub struct PartitionOptions {
     pub stages: Vec<String>,
     /// How large shards and rows may be.
     pub limits: ShardLimits,
+    /// What is done with a row that cannot be stored.
+    pub on_error: OnError,
     /// How often rows are made durable.
     pub commits: CommitPolicy,
     /// Source rows that are left to read, where they are limited; stands in the record.
@@ -80,7 +82,8 @@ impl Partition {
         stamps: Arc<Stamps>,
         options: PartitionOptions,
     ) -> Result<(Self, Resume)> {
-        let PartitionOptions { slot, part, root, schema, stages, limits, commits, limit } = options;
+        let PartitionOptions { slot, part, root, schema, stages, limits, on_error, commits, limit } =
+            options;
         begin(&place, &slot, &root, &part, stamps.fingerprinting())?;
         let inputs = part.inputs.iter().map(|input| ShardInput {
             path: input.input.path.clone(),
@@ -95,6 +98,7 @@ impl Partition {
             stages,
             inputs: inputs.collect(),
             limits,
+            on_error,
             commits,
         };
         let (writer, resume) = Writer::open(Arc::clone(place.storage()), options)?;

@@ -14,7 +14,7 @@ use crate::schema::{RowSchema, SchemaError};
 use crate::shard::ShardLimits;
 use crate::sources::Source;
 use crate::storage::{EntryKind, Local, Storage};
-use crate::transforms::Transform;
+use crate::transforms::{Stage, Transform};
 
 /// How long a run that was asked to stop may take to reach a commit.
 const GRACE: Duration = Duration::from_secs(10);
@@ -45,6 +45,8 @@ pub struct Pipeline {
     pub(super) transforms: Vec<Arc<dyn Transform>>,
     /// The source, then the transforms.
     pub(super) stage_names: Vec<String>,
+    /// The same, and the dataset where it may reject rows.
+    pub(super) book_stages: Vec<String>,
 }
 
 impl Pipeline {
@@ -78,6 +80,7 @@ impl Pipeline {
         let identity = definition.identity();
         let home = Home::new(&definition.run.out, &definition.name, &identity.cache_key)?;
         let stage_names = definition.stage_names();
+        let book_stages = definition.book_stages();
         let source = definition
             .make_source()
             .map_err(|e| PipelineError::settings(&definition.data.source.name, e))?;
@@ -91,7 +94,16 @@ impl Pipeline {
             })
             .collect::<Result<_, _>>()?;
         let source = Arc::from(source);
-        Ok(Self { definition, identity, home, storage, source, transforms, stage_names })
+        Ok(Self {
+            definition,
+            identity,
+            home,
+            storage,
+            source,
+            transforms,
+            stage_names,
+            book_stages,
+        })
     }
 
     /// What is odd about the definition, but not wrong.
@@ -131,6 +143,13 @@ impl Pipeline {
     /// A folder that cannot be read.
     pub fn is_complete(&self) -> Result<bool, PipelineError> {
         Ok(Manifest::current(&*self.storage, self.home.dir())?.is_some())
+    }
+
+    /// The place of the transform of index `index`.
+    pub(super) fn stage(&self, index: usize) -> Stage {
+        let transform = self.definition.data.transforms.get(index);
+        let on_error = transform.map(|transform| transform.rejects.on_error).unwrap_or_default();
+        Stage { index: index + 1, on_error }
     }
 
     /// How large shards and their rows may be.

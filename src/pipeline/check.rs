@@ -11,8 +11,8 @@ use crate::graph::{Chain, Failed, Halt, Link, Meter};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::ShardError;
-use crate::sources::{BatchLimits, OnError};
-use crate::transforms::{Emit, Stage, Stopped};
+use crate::sources::BatchLimits;
+use crate::transforms::{Emit, Stopped};
 
 impl Pipeline {
     /// Lists the inputs, types the whole graph, sends one batch through it and looks at the disk.
@@ -57,7 +57,7 @@ impl Pipeline {
             rows: self.definition.run.batch_rows,
             bytes: usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX),
             row_bytes: self.definition.data.dataset.max_row_bytes,
-            on_error: OnError::Fail,
+            on_error: self.definition.data.source.rejects.on_error,
         };
         let mut reader = self
             .source
@@ -68,7 +68,7 @@ impl Pipeline {
         };
         let links = self.transforms.iter().zip(self.stage_names.iter().skip(1)).enumerate();
         let chain = Chain::new(links.map(|(i, (transform, name))| Link {
-            stage: Stage { index: i + 1, on_error: OnError::Fail },
+            stage: self.stage(i),
             transform: Arc::clone(transform),
             meter: Arc::new(Meter::new(name.clone())),
         }));

@@ -109,7 +109,7 @@ pub enum StageError {
         /// Its number in the input.
         source_row: u64,
         /// What is wrong with it.
-        bad: BadRow,
+        bad: Box<BadRow>,
     },
     /// Transforming.
     #[error(transparent)]
@@ -145,7 +145,7 @@ impl StageError {
         };
         let position = batch.provenance.position(row as u64).unwrap_or_default();
         let input = path_of(part, position.input);
-        let bad = BadRow { code, field: Some(field), message, hint };
+        let bad = Box::new(BadRow { code, field: Some(field), message, hint });
         Self::Row { input, source_row: position.source_row, bad }
     }
 

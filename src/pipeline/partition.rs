@@ -16,9 +16,8 @@ use crate::dataset::stamps::Stamps;
 use crate::graph::{Chain, Control, Ended, Failed, Link, Meter, Ordered, Scope};
 use crate::inputs::Part;
 use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
-use crate::sources::{BatchLimits, OnError};
+use crate::sources::BatchLimits;
 use crate::stages::{EndOfInputs, PartitionWriter, ReadStage, RowLimit, Start, WriteStage};
-use crate::transforms::Stage;
 
 /// What all partitions of a run share.
 pub(super) struct Context {
@@ -96,7 +95,7 @@ pub(super) async fn build(
         let stage = Ordered {
             name: "transform".to_owned(),
             chain: Chain::new(links.map(|(i, (transform, meter))| Link {
-                stage: Stage { index: i + 1, on_error: OnError::Fail },
+                stage: pipeline.stage(i),
                 transform: Arc::clone(transform),
                 meter: Arc::clone(meter),
             })),
@@ -120,7 +119,7 @@ pub(super) async fn build(
             rows: pipeline.definition.run.batch_rows,
             bytes: batch_bytes,
             row_bytes: data.max_row_bytes,
-            on_error: OnError::Fail,
+            on_error: pipeline.definition.data.source.rejects.on_error,
         },
         limit,
         meter: Arc::clone(&context.meters.read),
@@ -195,8 +194,9 @@ impl Sink {
             part: Arc::clone(&part),
             root: pipeline.root(),
             schema: context.plan.schema.clone(),
-            stages: pipeline.stage_names.clone(),
+            stages: pipeline.book_stages.clone(),
             limits: pipeline.shard_limits(),
+            on_error: pipeline.definition.data.dataset.rejects.on_error,
             commits: CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) },
             limit: limit.as_ref().map(RowLimit::left),
         };

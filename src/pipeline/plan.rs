@@ -24,7 +24,7 @@ use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
 use crate::shard::memory_bytes;
-use crate::sources::{BatchLimits, OnError, SourceError};
+use crate::sources::{BatchLimits, SourceError};
 use crate::stages::RowLimit;
 
 /// Held of each input for the whole run beside its path: its place in the list, and its stamp.
@@ -347,7 +347,7 @@ impl Pipeline {
             rows: run.batch_rows,
             bytes: run.batch_bytes,
             row_bytes: data.max_row_bytes,
-            on_error: OnError::Fail,
+            on_error: self.definition.data.source.rejects.on_error,
         };
         let listed = inputs.iter().map(|input| LISTED_BYTES + input.path.len()).sum::<usize>();
         let writer_bytes = memory_bytes(schema, &self.shard_limits());

@@ -189,10 +189,12 @@ impl Pipeline {
         plan: &Plan,
         partitions: &[PlannedPartition],
     ) -> Result<Report, PipelineError> {
+        let budgets = self.definition.budgets();
         let generation = Generation {
             definition: &self.identity.json,
             schema: &plan.schema,
-            stages: &self.stage_names,
+            stages: &self.book_stages,
+            budgets: &budgets,
             allow_empty: self.definition.allow_empty.dataset,
         };
         let sentinel = finalize(place, &generation, partitions)?;

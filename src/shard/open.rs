@@ -12,13 +12,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use super::committer::{Committer, Job};
 use super::error::{Fault, ShardError};
 use super::fields::Fields;
 use super::file::{FileSums, ShardFile};
 use super::manifest::{Cut, Header, Segment};
+use super::rejects::Reject;
 use super::{layout, log};
 use crate::batch::{Event, Outcome, Position, Run};
 use crate::schema::RowSchema;
@@ -40,17 +39,6 @@ pub(super) struct OpenShard {
     n_rows: u64,
     rejects: ShardFile,
     segments: u64,
-}
-
-/// A line of `rejects.jsonl`, keys in order.
-#[derive(Serialize)]
-struct Reject<'a> {
-    code: &'a str,
-    input: u32,
-    message: &'a str,
-    path: &'a [u64],
-    source_row: u64,
-    stage: &'a str,
 }
 
 /// Bytes of a run in `provenance.bin`.
@@ -164,12 +152,12 @@ impl OpenShard {
     pub(super) fn reject(&mut self, event: &Event, stages: &[String]) -> Result<(), ShardError> {
         let Outcome::Rejected { code, message } = &event.outcome else { return Ok(()) };
         let reject = Reject {
-            code,
+            code: code.clone(),
             input: event.input,
-            message,
-            path: &event.path,
+            message: message.clone(),
+            path: event.path.clone(),
             source_row: event.source_row,
-            stage: stages.get(event.stage).map_or("", String::as_str),
+            stage: stages.get(event.stage).cloned().unwrap_or_default(),
         };
         // Text and numbers into memory: this cannot fail.
         let mut line = serde_json::to_vec(&reject).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::error::ShardError;
 use super::seal::SealedShard;
-use crate::batch::{Position, Restart};
+use crate::batch::{OnError, Position, Restart};
 use crate::books::Books;
 use crate::schema::RowSchema;
 
@@ -29,6 +29,9 @@ pub struct WriterOptions {
     pub inputs: Vec<ShardInput>,
     /// How large shards and rows may be.
     pub limits: ShardLimits,
+    /// What is done with a row that cannot be stored. To be quarantined, it is rejected by the last of
+    /// `stages`, which is then the dataset itself.
+    pub on_error: OnError,
     /// How often rows are made durable.
     pub commits: CommitPolicy,
 }
@@ -53,7 +56,7 @@ pub struct ShardLimits {
     pub rows: u64,
     /// Distinct values of an interned field.
     pub intern_values: u64,
-    /// Most bytes of a row's values: a larger row is an error.
+    /// Most bytes of a row's values: a larger row cannot be stored.
     pub row_bytes: u64,
 }
 
@@ -109,6 +112,8 @@ pub struct Progress {
     pub sealed: Vec<SealedShard>,
     /// Rows of the partition that are durable.
     pub rows: u64,
+    /// Rejects that were written down.
+    pub rejected: u64,
 }
 
 /// A partition that is complete.

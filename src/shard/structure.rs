@@ -270,16 +270,23 @@ fn provenance(shard: &Shard) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Each line is a JSON object.
+/// Each line is a reject of an input of the shard, in stream order.
 fn rejects(shard: &Shard) -> Result<(), ReadError> {
-    let bytes = shard.folder().map(layout::REJECTS)?;
-    for (n, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-        let value = serde_json::from_slice::<Value>(line);
-        if !line.ends_with(b"\n") || !value.is_ok_and(|value| value.is_object()) {
-            return Err(damaged(shard, layout::REJECTS, format!("line {} is no reject", n + 1)));
+    let print = document(shard, layout::FINGERPRINT)?;
+    let n_inputs = print.get("inputs").and_then(Value::as_array).map_or(0, Vec::len);
+    let mut foreign = None;
+    shard.rejects(|reject| {
+        if reject.input as usize >= n_inputs {
+            foreign.get_or_insert(reject.input);
+        }
+    })?;
+    match foreign {
+        None => Ok(()),
+        Some(input) => {
+            let what = format!("a reject is of input {input}, there are {n_inputs}");
+            Err(damaged(shard, layout::REJECTS, what))
         }
     }
-    Ok(())
 }
 
 /// `index.parquet` can be read to its end and counts the rows.

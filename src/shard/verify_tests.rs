@@ -277,11 +277,36 @@ fn keys_and_provenance_of_other_rows_are_found() {
     ]);
 }
 
+fn reject(input: u32, source_row: u64) -> String {
+    let code = r#""code":"odd","message":"is odd""#;
+    let line =
+        format!(r#"{{{code},"input":{input},"path":[],"source_row":{source_row},"stage":"a"}}"#);
+    line + "\n"
+}
+
 #[test]
 fn documents_and_files_that_cannot_be_are_found() {
     assert_found([
-        ("rejects", with(layout::REJECTS, "{}\n[]\n"), "`rejects.jsonl`: line 2 is no reject"),
-        ("torn rejects", with(layout::REJECTS, "{}"), "`rejects.jsonl`: line 1 is no reject"),
+        (
+            "rejects",
+            with(layout::REJECTS, format!("{}{{}}\n", reject(0, 0))),
+            "`rejects.jsonl`: line 2 is no reject",
+        ),
+        (
+            "torn rejects",
+            with(layout::REJECTS, reject(0, 0).trim_end()),
+            "`rejects.jsonl`: line 1 is no reject",
+        ),
+        (
+            "rejects out of order",
+            with(layout::REJECTS, [reject(0, 2), reject(0, 2), reject(0, 1)].concat()),
+            "`rejects.jsonl`: line 3 comes before the one above it",
+        ),
+        (
+            "a reject of nothing",
+            with(layout::REJECTS, reject(9, 0)),
+            "`rejects.jsonl`: a reject is of input 9, there are",
+        ),
         (
             "rows in the index",
             with(layout::INDEX, parquet(vec![0, 1])),

@@ -23,9 +23,10 @@ use super::options::{Finished, Progress, Resume, WriterOptions};
 use super::partition_log::PartitionLog;
 use super::rows;
 use super::seal::{self, SealedShard};
+use super::sift::sift;
 use super::walk::Walk;
 use super::{layout, trash};
-use crate::batch::{Batch, Event, Outcome, Position, Restart};
+use crate::batch::{Batch, Event, OnError, Outcome, Position, Restart};
 use crate::schema::LAYOUT;
 use crate::storage::{Storage, parent};
 
@@ -38,7 +39,7 @@ use crate::storage::{Storage, parent};
 /// use std::sync::Arc;
 ///
 /// use arrow_array::{Array, Float32Array, RecordBatch, StringArray};
-/// use rowmill::batch::Batch;
+/// use rowmill::batch::{Batch, OnError};
 /// use rowmill::schema::{FieldSpec, RowSchema};
 /// use rowmill::shard::{
 ///     CommitPolicy, Resume, Shard, ShardInput, ShardLimits, Writer, WriterOptions,
@@ -69,6 +70,7 @@ use crate::storage::{Storage, parent};
 ///     stages: vec!["read".to_owned()],
 ///     inputs: vec![ShardInput { path: "weather.dat".to_owned(), size: 8_000, range: None }],
 ///     limits: ShardLimits { rows: 400, ..ShardLimits::default() },
+///     on_error: OnError::Fail,
 ///     commits: CommitPolicy::default(),
 /// };
 ///
@@ -241,6 +243,14 @@ impl Writer {
         if self.log.has_ended() {
             return Ok(());
         }
+        let (sifted, sifted_columns) = match self.options.on_error {
+            OnError::Fail => (None, None),
+            OnError::Quarantine => {
+                let (sifted, columns) = sift(batch, &self.options)?;
+                (sifted, Some(columns))
+            }
+        };
+        let batch = sifted.as_ref().unwrap_or(batch);
         let mut walk = Walk::new(batch, self.options.inputs.len())?;
         if let Some(next) = self.resumed_at
             && let Some((input, source_row)) = walk.skip_to(next)
@@ -253,7 +263,10 @@ impl Writer {
             self.start_commit(Next::At(self.ledger.next()), batch.restart.clone())?;
         }
         self.restart.clone_from(&batch.restart);
-        let columns = self.options.schema.columns(&batch.rows)?;
+        let columns = match sifted_columns {
+            Some(columns) => columns,
+            None => self.options.schema.columns(&batch.rows)?,
+        };
         let n_rows = walk.n_rows();
         let (schema, limit) = (&self.options.schema, self.options.limits.row_bytes);
         if let Some((row, bytes)) = rows::too_large(schema, &columns, walk.row(), n_rows, limit) {
@@ -301,6 +314,7 @@ impl Writer {
         }
         self.is_dirty = true;
         if matches!(event.outcome, Outcome::Rejected { .. }) {
+            self.progress.rejected += 1;
             let position =
                 Position { input: event.input, source_row: event.source_row, sub_row: 0 };
             let stages = std::mem::take(&mut self.options.stages);

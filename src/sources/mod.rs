@@ -207,7 +207,7 @@ pub enum SourceError {
         /// "row 12", "line 3".
         at: String,
         /// What is wrong with it.
-        bad: BadRow,
+        bad: Box<BadRow>,
     },
     /// The bytes are not what the definition says they are, in a way that is not one row's.
     #[error("`{path}`, {at}: {message}")]

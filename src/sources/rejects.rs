@@ -11,7 +11,7 @@ impl BadRow {
     /// The error that names the row: `at` is where in the input it stands, "row 12" or "line 3".
     #[must_use]
     pub fn into_error(self, path: &str, at: impl Into<String>) -> SourceError {
-        SourceError::Row { path: path.to_owned(), at: at.into(), bad: self }
+        SourceError::Row { path: path.to_owned(), at: at.into(), bad: Box::new(self) }
     }
 }
 

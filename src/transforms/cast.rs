@@ -20,9 +20,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::columns::{Strings, emit_kept, find, is_text, unexpected};
+use super::columns::{Gone, Strings, emit_kept, find, is_text, unexpected};
 use super::{BadRow, Emit, SettingsError, Stage, Transform, TransformError, TransformType};
-use crate::batch::{Batch, Outcome};
+use crate::batch::Batch;
 use crate::sources::value_type::{ColumnBuilder, Misfit, ValueType};
 use crate::sources::{VALUE_MISFIT, parse_settings};
 
@@ -80,7 +80,7 @@ impl Cast {
         &self,
         stage: Stage,
         piece: &Batch,
-    ) -> Result<(Vec<ArrayRef>, Vec<(usize, Outcome)>), TransformError> {
+    ) -> Result<(Vec<ArrayRef>, Gone), TransformError> {
         let schema = piece.rows.schema();
         let mut failed = BTreeMap::new();
         let mut columns = Vec::with_capacity(piece.rows.num_columns());

@@ -107,15 +107,18 @@ pub(super) fn emit_pieces(
     emit_kept(batch, 0, schema, row_bytes, emit, |piece| Ok((compute(piece)?, Vec::new())))
 }
 
-/// The same where rows may go: `compute` also lists those of the slice that do, in ascending order,
-/// and what becomes of them in the stage of index `stage`. The columns have a value for them too.
+/// Rows that leave a batch, in ascending order, and what becomes of them.
+pub(super) type Gone = Vec<(usize, Outcome)>;
+
+/// The same where rows may go: `compute` also lists those of the slice that do, in the stage of
+/// index `stage`. The columns have a value for them too.
 pub(super) fn emit_kept(
     batch: &Batch,
     stage: usize,
     schema: &SchemaRef,
     row_bytes: usize,
     emit: &mut dyn Emit,
-    compute: impl Fn(&Batch) -> Result<(Vec<ArrayRef>, Vec<(usize, Outcome)>), TransformError>,
+    compute: impl Fn(&Batch) -> Result<(Vec<ArrayRef>, Gone), TransformError>,
 ) -> Result<(), TransformError> {
     let n_rows = batch.rows.num_rows();
     let input_bytes = batch.rows.columns().iter();

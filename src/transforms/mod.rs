@@ -73,6 +73,7 @@ impl Stage {
             OnError::Quarantine => Ok(bad.into_outcome()),
             OnError::Fail => {
                 let at = batch.provenance.position(row as u64).unwrap_or_default();
+                let bad = Box::new(bad);
                 Err(TransformError::Row { input: at.input, source_row: at.source_row, bad })
             }
         }
@@ -125,7 +126,7 @@ pub enum TransformError {
         /// Source row in it.
         source_row: u64,
         /// What is wrong with it.
-        bad: BadRow,
+        bad: Box<BadRow>,
     },
     /// Arrow refused.
     #[error("cannot compute")]

@@ -165,6 +165,7 @@ impl Fake {
             definition: &definition,
             schema: &schema,
             stages: &stages,
+            budgets: &[],
             allow_empty: false,
         };
         let planned = parts.iter().zip(records);
@@ -190,6 +191,7 @@ impl Fake {
             schema: self.schema(),
             stages: self.stages(),
             limits: ShardLimits { rows: 4, ..ShardLimits::default() },
+            on_error: rowmill::batch::OnError::Fail,
             commits: CommitPolicy { bytes: 1, interval: None },
             limit: None,
         };

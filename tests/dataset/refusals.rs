@@ -24,6 +24,7 @@ fn finalize_again(memory: &Memory, fake: &Fake, records: &[RecordName]) -> Resul
         definition: &definition,
         schema: &schema,
         stages: &stages,
+        budgets: &[],
         allow_empty: false,
     };
     let planned: Vec<_> = records
@@ -143,8 +144,13 @@ fn a_definition_that_is_not_what_the_key_hashes_is_refused() {
     let place = Workplace::open(disk(&memory), fake.home()).unwrap();
     let (schema, stages) = (fake.schema(), fake.stages());
     let definition = json!({"layout": 2});
-    let generation =
-        Generation { definition: &definition, schema: &schema, stages: &stages, allow_empty: true };
+    let generation = Generation {
+        definition: &definition,
+        schema: &schema,
+        stages: &stages,
+        budgets: &[],
+        allow_empty: true,
+    };
     let error = finalize(&place, &generation, &[]).unwrap_err();
     let want = "the dataset: its definition is not what its cache key hashes";
     assert_eq!(error.to_string(), want);
@@ -344,6 +350,7 @@ fn a_record_of_another_slot_does_not_count() {
         definition: &definition,
         schema: &schema,
         stages: &stages,
+        budgets: &[],
         allow_empty: false,
     };
     let error = finalize(&place, &generation, &planned).unwrap_err();

@@ -78,6 +78,7 @@ impl Partition {
             stages: STAGES.map(Into::into).into(),
             inputs: vec![input("a/first.dat", n), input("second.dat", self.n_source_rows - n)],
             limits,
+            on_error: rowmill::batch::OnError::Fail,
             commits: CommitPolicy { bytes: 1, interval: None },
         }
     }

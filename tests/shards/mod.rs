@@ -53,6 +53,7 @@ impl Rows {
                 path: "größe/rows.bin".into(), size: 7, range: Some(1..8)
             }],
             limits: self.limits,
+            on_error: rowmill::batch::OnError::Fail,
             commits: CommitPolicy::default(),
         };
         let (mut writer, _) = Writer::open(storage, options).unwrap();

@@ -155,6 +155,7 @@ impl Transform for Gated {
             Then::Fail => {
                 self.through.send(row).unwrap();
                 let bad = BadRow::new("odd", "is odd").field("row").hint("remove it");
+                let bad = Box::new(bad);
                 return Err(TransformError::Row { input: 0, source_row: row, bad });
             }
         }
