@@ -43,14 +43,15 @@ pub(super) fn execute(
 ) -> Result<(), CliError> {
     let path = dataset_path(&args.path, registry)?;
     let row = match (args.row, &args.key) {
-        (Some(number), _) => Some(row(&path, number)?),
-        (None, Some(key)) => Some(row_with_key(&path, key)?),
+        (Some(number), _) => Some(row(&path, number)),
+        (None, Some(key)) => Some(row_with_key(&path, key)),
         (None, None) => None,
     };
     if let Some(row) = row {
+        let row = row.map_err(CliError::reading)?;
         return if args.json { console.print_json(&row) } else { console.print(&row_text(&row)) };
     }
-    let contents = contents(&path)?;
+    let contents = contents(&path).map_err(CliError::reading)?;
     if args.json { console.print_json(&contents) } else { console.print(&text(&contents)) }
 }
 

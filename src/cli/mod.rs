@@ -3,8 +3,11 @@
 //! Results go to stdout, everything else to stderr. With `--json` each command prints one document
 //! that names its version.
 
+mod cat;
 mod check;
+mod clean;
 mod complete;
+mod duration;
 mod inspect;
 mod keys;
 mod output;
@@ -68,8 +71,12 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Show what a dataset or shard holds.
     Inspect(inspect::InspectArgs),
+    /// Print rows as JSON, a line each.
+    Cat(cat::CatArgs),
     /// Check every byte of a dataset or shard against its sums.
     Verify(verify::VerifyArgs),
+    /// Remove old generations, old cache keys and what crashes left; only says what, without --yes.
+    Clean(clean::CleanArgs),
     /// Print the folder of a definition's dataset.
     Path(path::PathArgs),
     /// Print the JSON Schema of definitions, for editors.
@@ -135,7 +142,9 @@ impl Cli {
             Command::Plan(args) => plan::execute(&args, registry, console),
             Command::Status(args) => status::execute(&args, registry, console),
             Command::Inspect(args) => inspect::execute(&args, registry, console),
+            Command::Cat(args) => cat::execute(&args, registry, console),
             Command::Verify(args) => verify::execute(&args, registry, console),
+            Command::Clean(args) => clean::execute(&args, registry, console),
             Command::Path(args) => path::execute(&args, registry, console),
             Command::Schema(args) => schema::execute(&args, registry, console),
             Command::Completions(args) => complete::execute(&args, console),

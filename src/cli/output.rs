@@ -20,6 +20,9 @@ pub enum CliError {
     /// Building or reading failed.
     #[error(transparent)]
     Pipeline(Box<PipelineError>),
+    /// What was asked for cannot be read.
+    #[error(transparent)]
+    Reading(Box<PipelineError>),
     /// Damage was found; what, was printed.
     #[error("{damages} found in `{path}`")]
     Damaged {
@@ -48,11 +51,16 @@ impl From<PipelineError> for CliError {
 }
 
 impl CliError {
+    /// Why rows cannot be read.
+    pub(super) fn reading(error: PipelineError) -> Self {
+        Self::Reading(Box::new(error))
+    }
+
     /// What to do about it, where that is known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Pipeline(error) => error.hint(),
+            Self::Pipeline(error) | Self::Reading(error) => error.hint(),
             Self::Usage { hint, .. } => hint.clone(),
             Self::Damaged { .. } | Self::Print(_) => None,
         }
@@ -63,6 +71,8 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Pipeline(error) => error.exit_code(),
+            Self::Reading(error) if error.is_damage() => 4,
+            Self::Reading(error) => error.exit_code(),
             Self::Damaged { .. } => 4,
             Self::Usage { .. } => 2,
             Self::Print(_) => 1,
@@ -106,12 +116,20 @@ impl Console {
     /// # Errors
     /// Stdout cannot be written, for another reason than that its reader has gone.
     pub fn print(&self, text: &str) -> Result<(), CliError> {
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        self.print_some(format!("{text}{end}").as_bytes()).map(drop)
+    }
+
+    /// Prints a part of a result. Says whether anybody reads it.
+    ///
+    /// # Errors
+    /// As [`Console::print`].
+    pub fn print_some(&self, bytes: &[u8]) -> Result<bool, CliError> {
         let mut out = std::io::stdout().lock();
-        let end: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
-        let done = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end));
-        match done.and_then(|()| out.flush()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(CliError::Print(e)),
-            _ => Ok(()),
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) => Err(CliError::Print(e)),
         }
     }
 

@@ -286,7 +286,7 @@ fn make_durable(storage: &dyn Storage, dir: &Path) -> Result<()> {
 }
 
 /// Who we are, for whoever finds the lock taken.
-fn owner() -> String {
+pub(super) fn owner() -> String {
     let uname = rustix::system::uname();
     format!("pid {} on {}", std::process::id(), uname.nodename().to_string_lossy())
 }

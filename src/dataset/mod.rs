@@ -6,7 +6,7 @@
 //! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`], made by [`merge`])
 //! and the [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
 //! checks every byte of it. [`survey`] and [`status`] look at a folder from outside, [`difference`]
-//! compares two definitions.
+//! compares two definitions, [`clean`] removes what nobody needs any more.
 //!
 //! Leaves out: shards themselves (`shard`), reading inputs (`sources`), doing things in parallel.
 //!
@@ -16,6 +16,7 @@
 //! 2. The sentinel is written by one function, after it has counted everything the sentinel covers.
 
 pub mod adopt;
+pub mod clean;
 pub mod difference;
 pub mod error;
 pub mod facts;

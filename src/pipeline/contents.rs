@@ -13,7 +13,7 @@ use super::check::form;
 use super::{PipelineError, REPORT_VERSION};
 use crate::dataset::{Dataset, DatasetError};
 use crate::schema::{Field, Kind, Logical, RowSchema};
-use crate::shard::{Key, Shard, layout};
+use crate::shard::{Key, ReadError, Shard, layout};
 use crate::storage::{Local, Storage};
 
 /// A dataset or shard as a whole.
@@ -78,12 +78,15 @@ pub struct RowContents {
 }
 
 /// A dataset, or a shard on its own.
-enum Opened {
+pub(super) enum Opened {
+    /// A dataset.
     Dataset(Box<Dataset>),
+    /// One shard.
     Shard(Box<Shard>),
 }
 
-fn open(path: &Path) -> Result<Opened, PipelineError> {
+/// Opens whichever of them is at `path`.
+pub(super) fn open(path: &Path) -> Result<Opened, PipelineError> {
     let storage: Arc<dyn Storage> = Arc::new(Local);
     if storage.stat(&path.join(layout::SUMS))?.is_some() {
         let shard = Shard::open(storage, path).map_err(DatasetError::from)?;
@@ -141,7 +144,11 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
 }
 
 fn size_of_file(shard: &Shard, name: &str) -> Result<u64, PipelineError> {
-    Ok(Local.stat(&shard.path().join(name))?.map_or(0, |entry| entry.len))
+    let path = shard.path().join(name);
+    match Local.stat(&path)? {
+        Some(entry) => Ok(entry.len),
+        None => Err(DatasetError::from(ReadError::Missing { path }).into()),
+    }
 }
 
 /// One row of the dataset or shard at `path`.

@@ -217,6 +217,22 @@ impl PipelineError {
         }
     }
 
+    /// Whether what was sealed is not there, or not what it was: not to be had by trying again.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Dataset(
+                DatasetError::Damaged { .. }
+                    | DatasetError::Read(
+                        ReadError::Damaged { .. }
+                            | ReadError::Missing { .. }
+                            | ReadError::NotSealed { .. }
+                    )
+            )
+        )
+    }
+
     /// The exit code that tells a caller what kind of failure it is.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -231,7 +247,7 @@ impl PipelineError {
                 DatasetError::NoDataset { .. }
                 | DatasetError::NoRow { .. }
                 | DatasetError::NoSuchKey { .. }
-                | DatasetError::Read(ReadError::NoKey(_)),
+                | DatasetError::Read(ReadError::NoField { .. } | ReadError::NoKey(_)),
             ) => 2,
             Self::Source {
                 source: SourceError::Invalid { .. } | SourceError::Row { .. }, ..

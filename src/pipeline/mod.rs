@@ -19,6 +19,7 @@ mod partition;
 mod plan;
 mod reading;
 mod report;
+mod rows;
 mod run;
 
 pub use assembly::{Pipeline, RunOverrides};
@@ -32,3 +33,4 @@ pub use report::{
     CheckReport, FieldReport, InternReport, PartitionReport, PartitionState, PlanReport,
     REPORT_VERSION, Report, StageReport,
 };
+pub use rows::{Piece, Rows};

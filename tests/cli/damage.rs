@@ -71,7 +71,7 @@ fn a_damaged_manifest_or_sentinel_is_found_and_written_again() {
         flip(&file);
         let advice = "hint: the file was changed after it was written: remove it and run";
         place.rowmill(&["verify", "data/texts"]).fails(4, &[what, advice]);
-        place.rowmill(&["inspect", "data/texts"]).fails(1, &[what, "hint: it was changed"]);
+        place.rowmill(&["inspect", "data/texts"]).fails(4, &[what, "hint: it was changed"]);
         assert_eq!(place.json(&["plan", "p.toml"])["up_to_date"], false);
         let report = place.json(&["run", "p.toml"]);
         assert_eq!((&report["reused_partitions"], &report["rows"]), (&3.into(), &3.into()));
@@ -102,5 +102,7 @@ fn a_file_that_does_not_belong_and_one_that_is_gone_are_found() {
     fs::remove_file(shard.join("notes.txt")).unwrap();
     fs::remove_file(shard.join("words.bin")).unwrap();
     place.rowmill(&["verify", "p.toml"]).fails(4, &["words.bin`: is missing"]);
-    place.rowmill(&["inspect", "p.toml", "--row", "0"]).fails(1, &["words.bin", "is missing"]);
+    place.rowmill(&["inspect", "p.toml", "--row", "0"]).fails(4, &["words.bin", "is missing"]);
+    place.rowmill(&["inspect", "p.toml"]).fails(4, &["words.bin", "is missing"]);
+    place.rowmill(&["cat", "p.toml"]).fails(4, &["words.bin", "is missing"]);
 }

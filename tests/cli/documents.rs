@@ -17,9 +17,12 @@ fn every_command_prints_one_document_of_a_version() {
         &["inspect", "p.toml"],
         &["inspect", "data/texts"],
         &["inspect", "p.toml", "--row", "1"],
+        &["cat", "p.toml", "--rows", "0,1"],
         &["verify", "p.toml"],
         &["verify", "data/texts/current"],
         &["status", "p.toml"],
+        &["clean", "p.toml"],
+        &["clean", "p.toml", "--keys"],
         &["status", "data/texts"],
         &["completions", "bash"],
     ] {

@@ -10,6 +10,7 @@
 #[path = "../command/mod.rs"]
 mod command;
 
+mod cleaning;
 mod damage;
 mod documents;
 mod limits;
@@ -17,5 +18,6 @@ mod output;
 mod paths;
 mod plans;
 mod refusals;
+mod rows;
 mod status;
 mod stopping;

@@ -7,6 +7,7 @@
     reason = "helpers of tests are tests, and count small things"
 )]
 
+mod clean;
 mod fake;
 mod keys;
 mod power;

@@ -1,0 +1,134 @@
+//! `rowmill cat`.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::inspect::dataset_path;
+use super::output::{CliError, Console};
+use crate::config::Registry;
+use crate::dataset::DatasetError;
+use crate::pipeline::{PipelineError, REPORT_VERSION, Rows};
+
+/// Bytes that gather before they are printed.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Arguments of `rowmill cat`.
+#[derive(Debug, Args)]
+pub struct CatArgs {
+    /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
+    path: PathBuf,
+    /// Rows to print, counted from 0: `7`, `10..20` (without 20), `10..`, or several with commas.
+    #[arg(long, value_name = "ROWS", default_value = "..")]
+    rows: String,
+    /// Fields to print, in this order; all of them where none are named.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Print at most this many rows.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Print one JSON document that holds the rows, instead of a line each.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints rows as JSON, one after another.
+pub(super) fn execute(
+    args: &CatArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let path = dataset_path(&args.path, registry)?;
+    let rows = Rows::open(&path, &args.columns).map_err(CliError::reading)?;
+    let wanted = spans(&args.rows, rows.n_rows())?;
+    let mut out = Vec::with_capacity(2 * BUFFER_BYTES);
+    let (before, between, after): (_, &[u8], &[u8]) = match args.json {
+        true => {
+            let path = serde_json::json!(path.display().to_string());
+            (format!("{{\"path\":{path},\"rows\":["), b",\n", b"]")
+        }
+        false => (String::new(), b"\n", b""),
+    };
+    out.extend_from_slice(before.as_bytes());
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut is_first = true;
+    for mut span in wanted {
+        span.end = span.end.min(span.start.saturating_add(left));
+        while !span.is_empty() {
+            let piece = rows.piece(&span).map_err(CliError::reading)?;
+            for row in 0..piece.n_rows {
+                if !std::mem::take(&mut is_first) {
+                    out.extend_from_slice(between);
+                }
+                rows.write(&piece, row, &mut out)?;
+                if out.len() >= BUFFER_BYTES {
+                    if !console.print_some(&out)? {
+                        return Ok(());
+                    }
+                    out.clear();
+                }
+            }
+            span.start = span.start.saturating_add(piece.n_rows as u64);
+            left = left.saturating_sub(piece.n_rows as u64);
+        }
+    }
+    out.extend_from_slice(after);
+    if args.json {
+        out.extend_from_slice(format!(",\"version\":{REPORT_VERSION}}}\n").as_bytes());
+    } else if !is_first {
+        out.push(b'\n');
+    }
+    console.print_some(&out).map(drop)
+}
+
+/// What `--rows` asks for of `n_rows` rows.
+fn spans(asked: &str, n_rows: u64) -> Result<Vec<Range<u64>>, CliError> {
+    asked.split(',').map(|one| span(one.trim(), n_rows)).collect()
+}
+
+fn span(asked: &str, n_rows: u64) -> Result<Range<u64>, CliError> {
+    let number = |text: &str, default| match text.trim() {
+        "" => Some(default),
+        text => text.parse::<u64>().ok(),
+    };
+    let span = match asked.split_once("..") {
+        Some((from, to)) => number(from, 0).zip(number(to, n_rows)).map(|(from, to)| from..to),
+        None => asked.parse::<u64>().ok().map(|row| row..row.saturating_add(1)),
+    };
+    let Some(span) = span.filter(|span| span.start <= span.end) else {
+        return Err(CliError::Usage {
+            message: format!("`{asked}` names no rows"),
+            hint: Some("write `7`, `10..20`, `10..`, or several of these with commas".to_owned()),
+        });
+    };
+    if span.end > n_rows {
+        let row = span.end - 1;
+        return Err(PipelineError::from(DatasetError::NoRow { row, n_rows }).into());
+    }
+    Ok(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_named_by_number_and_by_range() {
+        for (asked, want) in [
+            ("..", Some(vec![0..10])),
+            ("3", Some(vec![3..4])),
+            ("2..5, 9,..1", Some(vec![2..5, 9..10, 0..1])),
+            ("10..", Some(vec![10..10])),
+            ("5..5", Some(vec![5..5])),
+            ("10", None),
+            ("0..11", None),
+            ("5..4", None),
+            ("a..", None),
+            ("1,,2", None),
+            ("-1", None),
+        ] {
+            assert_eq!(spans(asked, 10).ok(), want, "{asked}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `rowmill clean`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+
+use super::duration;
+use super::output::{CliError, Console, counted};
+use super::target::Target;
+use crate::config::Registry;
+use crate::dataset::clean::{Keep, Leftover, Removal, clean, leftovers, old_keys, remove_key};
+use crate::dataset::{DatasetError, Workplace};
+use crate::pipeline::{PipelineError, REPORT_VERSION};
+use crate::storage::{EntryKind, Local, Storage};
+
+/// Arguments of `rowmill clean`.
+#[derive(Debug, Args)]
+pub struct CleanArgs {
+    /// A dataset's folder (or the one that holds `current`), or a definition.
+    path: PathBuf,
+    /// Remove it; without this, only say what would go.
+    #[arg(long)]
+    yes: bool,
+    /// Remove old cache keys instead of old generations of one key.
+    #[arg(long)]
+    keys: bool,
+    /// Generations (or cache keys) to keep beside the current one.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    keep: usize,
+    /// Remove nothing that is younger, such as `7d`, `12h` or `30m`.
+    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
+    older_than: Option<Duration>,
+    /// Print a JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Removes what no kept generation names, or says what that would be.
+pub(super) fn execute(
+    args: &CleanArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let target = Target::of(&args.path, registry)?;
+    let younger_than = args
+        .older_than
+        .map(|age| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
+    let keep = Keep { previous: args.keep, younger_than };
+    let removals = run(args, &target, keep).map_err(PipelineError::from)?;
+    if args.json {
+        return console.print_json(&document(args, &target, &removals));
+    }
+    console.print(&text(args, &target, &removals))
+}
+
+fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, DatasetError> {
+    let home = match args.keys {
+        // Old keys go by way of the trash of the one that stays.
+        true => match target.located.current(&Local)? {
+            Some(current) => target.located.home_of(&current)?,
+            None => {
+                let message = "no cache key is current, so none is old".to_owned();
+                let path = target.located.name_dir().to_owned();
+                return Err(DatasetError::NoDataset { path, message });
+            }
+        },
+        false => target.home.clone(),
+    };
+    let is_there = Local.stat(home.dir())?.is_some_and(|it| it.kind == EntryKind::Dir);
+    if !is_there {
+        let message = "there is nothing to clean".to_owned();
+        return Err(DatasetError::NoDataset { path: home.dir().to_owned(), message });
+    }
+    let own = target.home.cache_key();
+    if !args.yes {
+        return match args.keys {
+            true => old_keys(&Local, &target.located, own, keep),
+            false => leftovers(&Local, &home, keep),
+        };
+    }
+    if let Some(holder) = Local.lock_holder(&home.lock())? {
+        return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
+    }
+    // Opening the place empties its trash; what was in it is told of all the same.
+    let mut removed = match args.keys {
+        true => Vec::new(),
+        false => leftovers(&Local, &home, keep)?,
+    };
+    removed.retain(|it| it.what == Leftover::Trash);
+    let place = Workplace::open(Arc::new(Local), home)?;
+    if args.keys {
+        for removal in old_keys(&Local, &target.located, own, keep)? {
+            remove_key(&place, &target.located, &removal)?;
+            removed.push(removal);
+        }
+    } else {
+        clean(&place, keep, |removal| removed.push(removal.clone()))?;
+    }
+    Ok(removed)
+}
+
+fn document(args: &CleanArgs, target: &Target, removals: &[Removal]) -> Value {
+    let listed = removals.iter().map(|it| {
+        json!({
+            "what": it.what.name(),
+            "path": it.path.display().to_string(),
+            "bytes": it.n_bytes,
+        })
+    });
+    json!({
+        "version": REPORT_VERSION,
+        "dataset": target.home.dir().display().to_string(),
+        "removed": args.yes,
+        "bytes": removals.iter().map(|it| it.n_bytes).sum::<u64>(),
+        "leftovers": listed.collect::<Value>(),
+    })
+}
+
+fn text(args: &CleanArgs, target: &Target, removals: &[Removal]) -> String {
+    let mut text = format!("{:<11}{}\n", "dataset", target.home.dir().display());
+    let mut sums: BTreeMap<Leftover, (u64, u64)> = BTreeMap::new();
+    for it in removals {
+        let path = it.path.strip_prefix(target.located.name_dir()).unwrap_or(&it.path);
+        let bytes = HumanBytes(it.n_bytes).to_string();
+        text.push_str(&format!("{:<11}{bytes:>11}  {}\n", it.what.name(), path.display()));
+        let sum = sums.entry(it.what).or_default();
+        *sum = (sum.0 + 1, sum.1 + it.n_bytes);
+    }
+    let n_bytes = HumanBytes(removals.iter().map(|it| it.n_bytes).sum());
+    let n = counted(removals.len() as u64, "thing");
+    text.push_str(&match (removals.is_empty(), args.yes) {
+        (true, _) => "nothing to remove\n".to_owned(),
+        (false, true) => format!("{:<11}{n}, {n_bytes}\n", "removed"),
+        (false, false) => format!("{:<11}{n}, {n_bytes}: --yes does\n", "would go"),
+    });
+    text
+}
