@@ -69,10 +69,21 @@ pub(crate) fn by_key(dir: &Path, quick: bool) -> Result<Vec<Figure>> {
         times.push(began.elapsed());
     }
     let grown = anonymous_kib()?.saturating_sub(before);
+    let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let at_once = || {
+        let found = dataset.find_many(&asked)?;
+        if !found.iter().zip(&rows).all(|(found, row)| *found == Some(*row)) {
+            return Err("keys asked at once are found elsewhere".into());
+        }
+        Ok(())
+    };
+    let together = median((0..3).map(|_| Ok(timed(at_once)?.0)).collect::<Result<_>>()?);
+    let together = together.as_secs_f64() * 1e6 / f64::from(n);
     // The first of them met pages that were not mapped yet.
     let time = median(times.split_off(1)).as_secs_f64() * 1e6 / f64::from(n);
     Ok(vec![
         Figure::alone(("b", "find a row by key, warm"), (time, "µs"), Target::Open),
+        Figure::alone(("b", "find a row by key, all at once"), (together, "µs"), Target::Open),
         Figure::alone(
             ("b", "memory that it takes to have opened and searched"),
             (grown as f64, "KiB"),

@@ -4,11 +4,13 @@
 //!
 //! Invariants:
 //! 1. The sentinel is written after every planned partition was counted, its books and those of the
-//!    dataset close, and every shard's own sentinel was seen again.
+//!    dataset close, and every shard's own sentinel was seen again; a shard that the generation before
+//!    did not have was opened.
 //! 2. Whoever has the records can finalize: the bytes are a function of them and of the generation,
 //!    in whatever order, by whomever and how often they were built.
 //! 3. A generation that is complete is not written again; the one before keeps its manifest.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -74,7 +76,7 @@ pub fn finalize(
     if manifest.dataset.rows == 0 && !generation.allow_empty {
         return Err(DatasetError::Empty);
     }
-    let before = Manifest::current(&**storage, home.dir())?;
+    let before = Manifest::current_shards(&**storage, home.dir())?;
     if generation.schema.key_index().is_some() {
         let before = before.as_ref().map(|(_, manifest)| manifest);
         manifest.dataset.keys = Some(key_index(place, before, &manifest.shards)?);
@@ -83,11 +85,12 @@ pub fn finalize(
     let digest = digest(home.dir(), &fill)?;
     let name = Manifest::file_name(&digest);
     let (rows, shards) = (manifest.dataset.rows, manifest.dataset.shards);
-    // What the sentinel promises is looked at once more right before: shards may have been taken
-    // away since their records were written.
-    for shard in &manifest.shards {
-        check_shard(place, shard, generation.schema)?;
-    }
+    check_shards(
+        place,
+        before.as_ref().map(|(_, manifest)| manifest),
+        &manifest,
+        generation.schema,
+    )?;
     publish(place, "manifest", &home.file(&name), &digest, &fill)?;
     storage.sync_dir(&home.shards())?;
     storage.sync_dir(&home.partitions())?;
@@ -188,6 +191,32 @@ fn key_index(
         }
     }
     merge::write(place, shards)
+}
+
+/// Looks once more at what the sentinel is about to promise: shards may have been taken away since
+/// their records were written. Those that the generation before has too were opened when it was
+/// finished, so that growing a dataset opens the new ones alone.
+fn check_shards(
+    place: &Workplace,
+    before: Option<&Manifest>,
+    manifest: &Manifest,
+    schema: &RowSchema,
+) -> Result<()> {
+    let before = before.filter(|before| before.dataset.schema == manifest.dataset.schema);
+    let known: HashSet<&ShardEntry> = before.iter().flat_map(|before| &before.shards).collect();
+    for shard in &manifest.shards {
+        if !known.contains(shard) || !is_there(place, shard)? {
+            check_shard(place, shard, schema)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a shard's sentinel is there, here or elsewhere.
+fn is_there(place: &Workplace, shard: &ShardEntry) -> Result<bool> {
+    let path = place.home().shard(&shard.id);
+    let stat = |name| place.storage().stat(&path.join(name));
+    Ok(stat(layout::COMPLETE)?.is_some() || stat(layout::REMOTE)?.is_some())
 }
 
 /// Checks that a shard is there, sealed, and the one that the record names.

@@ -139,6 +139,26 @@ impl Manifest {
     /// [`DatasetError::Damaged`] if it is not there, not that one, or contradicts itself;
     /// [`DatasetError::Version`] if a later version wrote it.
     pub fn read(storage: &dyn Storage, dir: &Path, sentinel: &Sentinel) -> Result<Self> {
+        let mut partitions = Vec::new();
+        let it = Self::read_by(storage, dir, sentinel, |partition| partitions.push(partition))?;
+        Ok(Self { partitions, ..it })
+    }
+
+    /// As [`Manifest::read`], without the partitions: most of a manifest in memory is their books.
+    ///
+    /// # Errors
+    /// As [`Manifest::read`].
+    pub fn read_shards(storage: &dyn Storage, dir: &Path, sentinel: &Sentinel) -> Result<Self> {
+        Self::read_by(storage, dir, sentinel, |_| ())
+    }
+
+    /// Reads the manifest that a sentinel names, and gives each partition away.
+    fn read_by(
+        storage: &dyn Storage,
+        dir: &Path,
+        sentinel: &Sentinel,
+        each: impl FnMut(PartitionLine),
+    ) -> Result<Self> {
         let path = dir.join(sentinel.manifest());
         if storage.stat(&path)?.is_none() {
             return Err(DatasetError::damaged(&path, "it is not there, and the sentinel names it"));
@@ -147,7 +167,7 @@ impl Manifest {
         if blake3::hash(&bytes).to_hex().as_str() != sentinel.manifest_b3() {
             return Err(DatasetError::damaged(&path, "its bytes are not those the sentinel names"));
         }
-        let it = Self::parse(&path, &bytes)?;
+        let it = Self::parse(&path, &bytes, each)?;
         if (it.dataset.rows, it.dataset.shards) != (sentinel.rows(), sentinel.shards()) {
             return Err(DatasetError::damaged(&path, "its totals are not those of the sentinel"));
         }
@@ -161,9 +181,25 @@ impl Manifest {
     /// # Errors
     /// The disk's; a layout that this version does not know.
     pub fn current(storage: &dyn Storage, dir: &Path) -> Result<Option<(Sentinel, Self)>> {
+        Self::current_by(storage, dir, Self::read)
+    }
+
+    /// As [`Manifest::current`], without the partitions.
+    ///
+    /// # Errors
+    /// As [`Manifest::current`].
+    pub fn current_shards(storage: &dyn Storage, dir: &Path) -> Result<Option<(Sentinel, Self)>> {
+        Self::current_by(storage, dir, Self::read_shards)
+    }
+
+    fn current_by(
+        storage: &dyn Storage,
+        dir: &Path,
+        read: fn(&dyn Storage, &Path, &Sentinel) -> Result<Self>,
+    ) -> Result<Option<(Sentinel, Self)>> {
         let read = || {
             let Some(sentinel) = Sentinel::read(storage, dir)? else { return Ok(None) };
-            let manifest = Self::read(storage, dir, &sentinel)?;
+            let manifest = read(storage, dir, &sentinel)?;
             Ok(Some((sentinel, manifest)))
         };
         match read() {
@@ -183,7 +219,9 @@ impl Manifest {
         if Self::file_name(&blake3::hash(&bytes)) != name {
             return Err(DatasetError::damaged(&path, "its bytes are not those it is named by"));
         }
-        Self::parse(&path, &bytes).map(Some)
+        let mut partitions = Vec::new();
+        let it = Self::parse(&path, &bytes, |partition| partitions.push(partition))?;
+        Ok(Some(Self { partitions, ..it }))
     }
 
     /// Whether a file of that name is a manifest.
@@ -193,7 +231,8 @@ impl Manifest {
         digits.is_some_and(|digits| is_hex(digits, 16))
     }
 
-    fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+    /// The manifest without its partitions, each of which is given away.
+    fn parse(path: &Path, bytes: &[u8], mut each: impl FnMut(PartitionLine)) -> Result<Self> {
         let mut lines = Lines { path, rest: bytes, n: 0 };
         let head: Head = lines.peek()?;
         if head.layout != LAYOUT {
@@ -202,7 +241,7 @@ impl Manifest {
         }
         let dataset: DatasetLine = lines.next(LineType::Dataset)?;
         lines.expect(LineType::Dataset, dataset.r#type)?;
-        let (mut partitions, mut shards) = (Vec::new(), Vec::new());
+        let (mut n_partitions, mut shards) = (0_u64, Vec::new());
         let mut sums = (0_u64, 0_u64);
         while !lines.rest.is_empty() {
             let partition: PartitionLine = lines.next(LineType::Partition)?;
@@ -229,13 +268,14 @@ impl Manifest {
                 return Err(lines.damaged("the rows of a partition are not the sum of its shards"));
             }
             sums.0 = sums.0.saturating_add(rows);
-            partitions.push(partition);
+            n_partitions += 1;
+            each(partition);
         }
-        let found = (sums.0, sums.1, partitions.len() as u64, shards.len() as u64);
+        let found = (sums.0, sums.1, n_partitions, shards.len() as u64);
         if found != (dataset.rows, dataset.bytes, dataset.partitions, dataset.shards) {
             return Err(lines.damaged("the totals are not the sums of the lines"));
         }
-        Ok(Self { dataset, partitions, shards })
+        Ok(Self { dataset, partitions: Vec::new(), shards })
     }
 
     /// The file name of a manifest with this digest.

@@ -58,7 +58,7 @@ impl Dataset {
     /// its sentinel or manifest are not what was written; [`DatasetError::Version`].
     pub fn open_in(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self> {
         let (dir, sentinel) = find(&*storage, path.as_ref())?;
-        let manifest = Manifest::read(&*storage, &dir, &sentinel)?;
+        let manifest = Manifest::read_shards(&*storage, &dir, &sentinel)?;
         let path = dir.join(sentinel.manifest());
         let schema = RowSchema::from_json(&manifest.dataset.schema)
             .map_err(|e| DatasetError::damaged(&path, e))?;

@@ -58,7 +58,7 @@ impl Contents {
 }
 
 /// One sealed shard, as records and manifests name it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardEntry {
     /// Bytes of all its files.

@@ -142,7 +142,7 @@ impl Pipeline {
     /// # Errors
     /// A folder that cannot be read.
     pub fn is_complete(&self) -> Result<bool, PipelineError> {
-        Ok(Manifest::current(&*self.storage, self.home.dir())?.is_some())
+        Ok(Manifest::current_shards(&*self.storage, self.home.dir())?.is_some())
     }
 
     /// The place of the transform of index `index`.

@@ -12,6 +12,7 @@ mod fake;
 mod keys;
 mod power;
 mod refusals;
+mod scale;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
