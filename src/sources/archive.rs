@@ -12,7 +12,7 @@ use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::input::Folder;
-use super::{Input, SourceError};
+use super::{BadRow, INPUT_DAMAGED, Input, SourceError};
 
 /// A larger directory (about 40,000 members) is refused.
 const DIRECTORY_BYTES: u64 = 4 << 20;
@@ -64,6 +64,10 @@ pub(super) fn find(
         hint: Some(hint.to_owned()),
     };
     let restore = "restore the input from where it came from";
+    let damaged = |message: String| {
+        let bad = BadRow::new(INPUT_DAMAGED, message).hint(restore);
+        bad.into_error(&input.path, "directory of the archive")
+    };
     let broken = |e: ZipError| match e {
         ZipError::Io(e) if e.kind() == ErrorKind::FileTooLarge => refuse(
             format!("it is larger than {} MiB", DIRECTORY_BYTES >> 20),
@@ -74,7 +78,7 @@ pub(super) fn find(
         {
             super::input::io(&input.path, e)
         }
-        _ => refuse("this is no zip archive, or a damaged one".to_owned(), restore),
+        _ => damaged("this is no zip archive, or a damaged one".to_owned()),
     };
     let file = folder.open(input, None, None)?.into_seekable();
     let reader = Bounded { inner: BufReader::new(file), left: DIRECTORY_BYTES + (1 << 20) };
@@ -109,12 +113,11 @@ pub(super) fn find(
             return Err(refuse(message, "pack it again with deflate, or unpack it"));
         }
     };
-    let start = member
-        .data_start()
-        .ok_or_else(|| refuse(format!("member `{name}` has no data"), restore))?;
+    let start =
+        member.data_start().ok_or_else(|| damaged(format!("member `{name}` has no data")))?;
     let (packed, size, crc32) = (member.compressed_size(), member.size(), member.crc32());
     if start.checked_add(packed).is_none_or(|end| end > input.size) {
-        return Err(refuse(format!("member `{name}` ends behind the archive"), restore));
+        return Err(damaged(format!("member `{name}` ends behind the archive")));
     }
     Ok(Member { start, packed, size, crc32, is_deflated })
 }

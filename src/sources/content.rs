@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::archive::{self, Member};
 use super::input::{Folder, OpenInput};
-use super::{Input, SettingsError, SourceError, SourceSpec};
+use super::{BadRow, INPUT_DAMAGED, Input, SettingsError, SourceError, SourceSpec};
 
 /// Raw bytes that are read at once.
 const RAW_BYTES: usize = 64 << 10;
@@ -382,12 +382,8 @@ impl Decoded {
             Some(End::Window) => format!("compress it again, with `--long={WINDOW_LOG}` at most"),
             _ => "restore the input from where it came from".to_owned(),
         };
-        Err(SourceError::Invalid {
-            path: self.path.clone(),
-            at: format!("byte {} of what it decodes to", self.position),
-            message,
-            hint: Some(hint),
-        })
+        let at = format!("byte {} of what it decodes to", self.position);
+        Err(BadRow::new(INPUT_DAMAGED, message).hint(hint).into_error(&self.path, at))
     }
 }
 
@@ -470,12 +466,7 @@ impl Raw {
             Err(_) => return Err(self.failure(&input.path)),
         };
         let hint = "restore the input; with `compression = \"none\"` it is read as it is";
-        Err(SourceError::Invalid {
-            path: input.path.clone(),
-            at: "byte 0".to_owned(),
-            message,
-            hint: Some(hint.to_owned()),
-        })
+        Err(BadRow::new(INPUT_DAMAGED, message).hint(hint).into_error(&input.path, "byte 0"))
     }
 
     fn failure(&mut self, path: &str) -> SourceError {

@@ -24,6 +24,11 @@ mod csv_records;
 mod files;
 mod idx;
 pub mod input;
+mod jsonl;
+mod jsonl_lines;
+mod jsonl_reader;
+mod jsonl_types;
+mod jsonl_values;
 pub mod listing;
 mod npy;
 mod npy_files;
@@ -47,7 +52,7 @@ pub use rejects::BadRowAt;
 pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
-pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE, npy::TYPE, idx::TYPE];
+pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE, jsonl::TYPE, npy::TYPE, idx::TYPE];
 
 /// The kind of source that a definition calls `name`.
 #[must_use]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use arrow_array::builder::{
-    BooleanBuilder, Float16Builder, Float32Builder, Float64Builder, Int8Builder, Int16Builder,
-    Int32Builder, Int64Builder, LargeStringBuilder, UInt8Builder, UInt16Builder, UInt32Builder,
-    UInt64Builder,
+    ArrayBuilder, BooleanBuilder, Float16Builder, Float32Builder, Float64Builder, Int8Builder,
+    Int16Builder, Int32Builder, Int64Builder, LargeStringBuilder, UInt8Builder, UInt16Builder,
+    UInt32Builder, UInt64Builder,
 };
 use arrow_schema::DataType;
 use half::f16;
@@ -203,6 +203,25 @@ impl ColumnBuilder {
             Self::Utf8(_) => {}
         );
         Ok(())
+    }
+
+    /// Appends a text that is known to be UTF-8, to texts only.
+    pub(crate) fn append_str(&mut self, text: &str) -> Result<(), Misfit> {
+        let Self::Utf8(b) = self else { return Err(Misfit::NotOne) };
+        b.append_value(text);
+        Ok(())
+    }
+
+    /// Appends a truth value, to truth values only.
+    pub(crate) fn append_bool(&mut self, value: bool) -> Result<(), Misfit> {
+        let Self::Bool(b) = self else { return Err(Misfit::NotOne) };
+        b.append_value(value);
+        Ok(())
+    }
+
+    /// How many values there are, nulls included.
+    pub(crate) fn len(&self) -> usize {
+        every!(self, b => b.len())
     }
 
     /// Appends an integer; of truth values 0 and 1 only.

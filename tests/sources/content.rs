@@ -138,7 +138,7 @@ fn no_byte_can_be_lost_or_changed_silently() {
         assert_eq!(read_as(&whole).unwrap().rows, want, "{file}");
         for n in 0..whole.len() {
             let error = read_as(&whole[..n]).unwrap_err();
-            assert!(matches!(error, SourceError::Invalid { .. }), "{file} of {n} bytes: {error}");
+            assert!(matches!(error, SourceError::Row { .. }), "{file} of {n} bytes: {error}");
             assert!(error.hint().is_some(), "{file} of {n} bytes: {error}");
             for bits in [0x01, 0x80, 0xff] {
                 let mut bytes = whole.clone();

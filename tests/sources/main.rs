@@ -12,6 +12,7 @@ mod conformance;
 mod content;
 mod csv;
 mod files;
+mod jsonl;
 mod listing;
 
 use std::collections::BTreeMap;
@@ -69,6 +70,7 @@ fn cases() -> BTreeMap<&'static str, Vec<conformance::Case>> {
         ("files", files::cases()),
         ("idx", arrays::idx_cases()),
         ("npy", arrays::npy_cases()),
+        ("jsonl", jsonl::cases()),
     ])
 }
 
@@ -131,6 +133,9 @@ fn values_change_with_a_new_version_only() {
         ("npy", 1, "rows", "6a200155140e784d"),
         ("npy", 1, "truths", "f0907a7eea3c2b6d"),
         ("npy", 1, "files", "d4770f069b9cb006"),
+        ("jsonl", 1, "two files", "c6a4cc51414d6182"),
+        ("jsonl", 1, "odd", "944a58668fc92fb2"),
+        ("jsonl", 1, "ignored", "9a93c67309b4c1bc"),
     ];
     let cases = cases();
     let got = golden.map(|(kind, _, name, _)| {
