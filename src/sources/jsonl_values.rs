@@ -406,7 +406,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
                 builder.append_value(raw.get());
                 Ok(())
             }
-            Column::List(list) => deserializer.deserialize_any(List { list, judge, is_item }),
+            Column::List(list) => deserializer.deserialize_any(List { into: list, judge, is_item }),
             Column::Struct(inner) => ObjectSeed { column: inner, judge }.or_null(deserializer),
         }
     }
@@ -521,7 +521,7 @@ impl<'de> Visitor<'de> for Float32<'_> {
 
 /// A list of values of one type.
 struct List<'a> {
-    list: &'a mut ListColumn,
+    into: &'a mut ListColumn,
     judge: &'a mut Judge,
     is_item: bool,
 }
@@ -537,12 +537,12 @@ impl<'de> Visitor<'de> for List<'_> {
         if self.is_item {
             return Err(self.judge.no("null in a list", "list"));
         }
-        self.list.end(false);
+        self.into.end(false);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let Self { list, judge, .. } = self;
+        let Self { into: list, judge, .. } = self;
         judge.add(8)?;
         while items
             .next_element_seed(Seed { column: &mut list.inner, judge, is_item: true })?
