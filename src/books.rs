@@ -25,6 +25,17 @@ pub struct StageBooks {
     pub rejected: u64,
 }
 
+impl StageBooks {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.created += other.created;
+        self.dropped += other.dropped;
+        self.entered += other.entered;
+        self.out += other.out;
+        self.rejected += other.rejected;
+    }
+}
+
 /// The books of all stages, in the order in which rows pass them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Books {
@@ -193,11 +204,7 @@ impl Books {
     /// Adds the counts of `other`, which has the same stages.
     pub fn add(&mut self, other: &Books) {
         for ((_, mine), (_, theirs)) in self.stages.iter_mut().zip(&other.stages) {
-            mine.entered += theirs.entered;
-            mine.created += theirs.created;
-            mine.out += theirs.out;
-            mine.dropped += theirs.dropped;
-            mine.rejected += theirs.rejected;
+            mine.add(theirs);
         }
     }
 

@@ -24,7 +24,7 @@ pub use types::{TypesError, types_from_json, types_to_json};
 
 /// The shard writer as a stage of the identity; its version is bumped when equal rows can come to
 /// other bytes in a sealed shard.
-pub const SHARD_WRITER: &str = "shard@1";
+pub const SHARD_WRITER: &str = "shard@2";
 
 /// Hex digits of a cache key.
 pub const CACHE_KEY_DIGITS: usize = 16;
@@ -83,11 +83,12 @@ impl InputName<'_> {
 
 /// The slot of a partition, known from the listing.
 ///
-/// `side` are the files that decide values beside the inputs; `types` is what was fixed at planning,
-/// such as [`types_to_json`] of the source's columns.
+/// `source` is the name of the source that lists `inputs`; `side` are the files that decide values
+/// beside them; `types` is what was fixed at planning, such as [`types_to_json`] of the columns.
 #[must_use]
 pub fn slot(
     cache_key: &str,
+    source: &str,
     inputs: &[InputName<'_>],
     side: &[InputName<'_>],
     types: &Value,
@@ -96,6 +97,7 @@ pub fn slot(
     hash.text("cache_key", cache_key);
     hash.inputs("inputs", inputs.iter().copied());
     hash.inputs("side", side.iter().copied());
+    hash.text("source", source);
     hash.value("types", types);
     let mut hex = hash.hex();
     hex.truncate(SLOT_DIGITS);
@@ -399,20 +401,21 @@ mod tests {
     fn a_slot_depends_on_everything_it_names() {
         let types = json!([{"name": "x", "type": "int8"}]);
         let (a, b) = (input("a", 1), input("b", 2));
-        let base = slot(KEY, &[a, b], &[], &types);
-        assert_eq!(base, slot(KEY, &[a, b], &[], &types));
+        let base = slot(KEY, "a", &[a, b], &[], &types);
+        assert_eq!(base, slot(KEY, "a", &[a, b], &[], &types));
         assert_eq!(base.len(), SLOT_DIGITS);
         let digest = "00".repeat(32);
         for (name, other) in [
-            ("cache key", slot("1123456789abcdef", &[a, b], &[], &types)),
-            ("order", slot(KEY, &[b, a], &[], &types)),
-            ("size", slot(KEY, &[a, input("b", 3)], &[], &types)),
-            ("path", slot(KEY, &[a, input("c", 2)], &[], &types)),
-            ("fewer", slot(KEY, &[a], &[], &types)),
-            ("range", slot(KEY, &[a, InputName { range: Some(&(0..2)), ..b }], &[], &types)),
-            ("side", slot(KEY, &[a], &[b], &types)),
-            ("digest", slot(KEY, &[a, InputName { b3: Some(&digest), ..b }], &[], &types)),
-            ("types", slot(KEY, &[a, b], &[], &json!([]))),
+            ("cache key", slot("1123456789abcdef", "a", &[a, b], &[], &types)),
+            ("source", slot(KEY, "b", &[a, b], &[], &types)),
+            ("order", slot(KEY, "a", &[b, a], &[], &types)),
+            ("size", slot(KEY, "a", &[a, input("b", 3)], &[], &types)),
+            ("path", slot(KEY, "a", &[a, input("c", 2)], &[], &types)),
+            ("fewer", slot(KEY, "a", &[a], &[], &types)),
+            ("range", slot(KEY, "a", &[a, InputName { range: Some(&(0..2)), ..b }], &[], &types)),
+            ("side", slot(KEY, "a", &[a], &[b], &types)),
+            ("digest", slot(KEY, "a", &[a, InputName { b3: Some(&digest), ..b }], &[], &types)),
+            ("types", slot(KEY, "a", &[a, b], &[], &json!([]))),
         ] {
             assert_ne!(base, other, "{name}");
         }
@@ -425,14 +428,14 @@ mod tests {
         let cut = InputName { path: "ü/b.csv", size: 7, range: Some(&range), b3: None };
         let got = [
             cache_key(&json!({"layout": 1})),
-            slot(KEY, &[input("a", 1), cut], &[input("LICENSE", 3)], &types),
+            slot(KEY, "a", &[input("a", 1), cut], &[input("LICENSE", 3)], &types),
             dataset_fingerprint(KEY, &["aa", "bb"]),
         ];
         // import hashlib, json; c = lambda x: hashlib.sha256(json.dumps(x, sort_keys=True,
         //     separators=(",", ":")).encode()).hexdigest()
         let want = [
             "7ab5c3764baa1cbd",
-            "30d7d13fd7d5c29e4f4b3ee5cd42cf26",
+            "c2e3e270edb79f6ede289474618aa4fd",
             "3138d2206c0d5fe2c9d7ccfc002f85ad1b1749d348ea3a32182b820eeb7653ff",
         ];
         assert_eq!(got, want);

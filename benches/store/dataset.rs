@@ -57,7 +57,7 @@ pub(crate) fn build(
     let generation = Generation {
         definition: &definition,
         schema,
-        stages: &stages,
+        stages: std::slice::from_ref(&stages),
         budgets: &[],
         allow_empty: false,
     };

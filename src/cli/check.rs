@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console, counted};
+use super::output::{CliError, Console, counted, of_sources};
 use crate::config::Registry;
 use crate::pipeline::{CheckReport, FieldReport};
 
@@ -39,7 +39,12 @@ fn text(report: &CheckReport) -> String {
     line("dataset", report.dataset.clone());
     let bytes = HumanBytes(report.input_bytes);
     line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
-    line("stages", report.stages.join(" -> "));
+    of_sources(&report.sources, &mut line);
+    let sources: Vec<&str> = report.sources.iter().map(|source| source.name.as_str()).collect();
+    let behind = report.stages.iter().skip(sources.len()).map(String::as_str);
+    let sources = sources.join(" + ");
+    let stages: Vec<&str> = [sources.as_str()].into_iter().chain(behind).collect();
+    line("stages", stages.join(" -> "));
     let width = |of: fn(&FieldReport) -> &str| {
         report.fields.iter().map(|field| of(field).chars().count()).max().unwrap_or(0)
     };

@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 
-use indicatif::HumanCount;
+use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
-use crate::pipeline::PipelineError;
+use crate::pipeline::{PipelineError, SourceReport};
 
 /// Stdout for results, stderr for all else. A reader that has gone away is no error of ours.
 #[derive(Debug)]
@@ -88,6 +88,16 @@ pub(super) const STAT_NOTE: &str =
 pub(super) fn counted(n: u64, thing: &str) -> String {
     let many = if n == 1 { "" } else { "s" };
     format!("{} {thing}{many}", HumanCount(n))
+}
+
+/// A line for each source, where there are several.
+pub(super) fn of_sources(sources: &[SourceReport], line: &mut impl FnMut(&str, String)) {
+    if sources.len() < 2 {
+        return;
+    }
+    for SourceReport { name, inputs, bytes } in sources {
+        line("", format!("{name}: {}, {}", counted(*inputs, "file"), HumanBytes(*bytes)));
+    }
 }
 
 impl Default for Console {

@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console, STAT_NOTE, counted};
+use super::output::{CliError, Console, STAT_NOTE, counted, of_sources};
 use crate::config::Registry;
 use crate::fingerprint::Fingerprinting;
 use crate::pipeline::{MemoryBound, PartitionState, PlanReport};
@@ -43,6 +43,7 @@ fn text(report: &PlanReport) -> String {
     line("dataset", report.dataset.clone());
     let bytes = HumanBytes(report.input_bytes);
     line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
+    of_sources(&report.sources, &mut line);
     if report.fingerprint == Fingerprinting::Stat {
         line("", STAT_NOTE.to_owned());
     }

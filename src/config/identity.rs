@@ -22,30 +22,31 @@ pub struct Identity {
 
 impl Identity {
     pub(super) fn of(data: &DataConfig) -> Self {
-        let DataConfig { source, transforms, dataset } = data;
-        let source_version = format!("{}@{}", source.kind.name, source.kind.version);
+        let DataConfig { sources, transforms, dataset } = data;
+        let source_versions = sources.iter().map(|s| format!("{}@{}", s.kind.name, s.kind.version));
         let transform_versions =
             transforms.iter().map(|t| format!("{}@{}", t.kind.name, t.kind.version));
-        let versions: Vec<String> = std::iter::once(source_version)
-            .chain(transform_versions)
-            .chain([SHARD_WRITER.to_owned()])
-            .collect();
+        let versions: Vec<String> =
+            source_versions.chain(transform_versions).chain([SHARD_WRITER.to_owned()]).collect();
         let transform = |t: &super::TransformConfig| {
             let mut json = json!({"name": t.name, "type": t.kind.name, "settings": t.settings});
             t.rejects.identify(&mut json);
             json
         };
-        let mut source_json = json!({
-            "name": source.name,
-            "type": source.kind.name,
-            "path": source.paths,
-            "settings": source.settings,
-        });
-        source.rejects.identify(&mut source_json);
+        let source = |s: &super::SourceConfig| {
+            let mut json = json!({
+                "name": s.name,
+                "type": s.kind.name,
+                "path": s.paths,
+                "settings": s.settings,
+            });
+            s.rejects.identify(&mut json);
+            json
+        };
         let json = json!({
             "layout": LAYOUT,
             "versions": versions,
-            "source": source_json,
+            "sources": sources.iter().map(source).collect::<Vec<_>>(),
             "transforms": transforms.iter().map(transform).collect::<Vec<_>>(),
             "dataset": dataset_json(dataset),
         });
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn the_versions_of_stages_are_in_the_cache_key() {
         let identity = read(PLAIN).unwrap().identity();
-        assert_eq!(identity.json["versions"], json!(["lines@3", "upper@1", "shard@1"]));
+        assert_eq!(identity.json["versions"], json!(["lines@3", "upper@1", "shard@2"]));
     }
 
     #[test]
@@ -198,17 +199,17 @@ mod tests {
                 "shard_rows": 1000,
             },
             "layout": 1,
-            "source": {
+            "sources": [{
                 "name": "lines",
                 "path": ["*.txt"],
                 "settings": {"columns": [], "ending": "lf", "share": 1.0, "skip": 0},
                 "type": "lines",
-            },
+            }],
             "transforms": [{"name": "upper", "settings": {"column": "line"}, "type": "upper"}],
-            "versions": ["lines@3", "upper@1", "shard@1"],
+            "versions": ["lines@3", "upper@1", "shard@2"],
         });
         assert_eq!(identity.json, want);
-        assert_eq!(identity.cache_key, "cdf19b90ba382f53");
+        assert_eq!(identity.cache_key, "080c4b24cdde0724");
         let stored = serde_json::to_string(&identity.json).unwrap();
         let read_back: Value = serde_json::from_str(&stored).unwrap();
         assert_eq!(crate::fingerprint::cache_key(&read_back), identity.cache_key);

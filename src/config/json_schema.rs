@@ -28,8 +28,11 @@ pub fn json_schema(registry: Registry) -> Value {
         "allow_empty": flag("Whether it may match no input."),
     });
     let mut inputs = text_or_list;
-    describe(&mut inputs, "The source or transform that it reads; the table before it by default.");
-    let mut transform_keys = json!({ "inputs": inputs });
+    describe(
+        &mut inputs,
+        "The source or transform that it reads, or several sources; the table before it by default.",
+    );
+    let mut transform_keys = json!({ "inputs": inputs.clone() });
     for keys in [&mut source_keys, &mut transform_keys].into_iter().filter_map(Value::as_object_mut)
     {
         keys.extend(rejects::schema());
@@ -75,7 +78,7 @@ pub fn json_schema(registry: Registry) -> Value {
             },
             "sources": tables("Where rows come from.", &sources, 1),
             "transforms": tables("What is done to rows.", &transforms, 0),
-            "dataset": with_rejects(dataset(fields.object())),
+            "dataset": with_rejects(dataset(fields.object(), &inputs)),
             "run": run(),
         },
         "$defs": definitions,
@@ -137,7 +140,7 @@ fn with_rejects(mut table: Value) -> Value {
     table
 }
 
-fn dataset(field: &Value) -> Value {
+fn dataset(field: &Value, inputs: &Value) -> Value {
     let mut field = field.clone();
     if let Some(object) = field.as_object_mut() {
         object.remove("$schema");
@@ -149,6 +152,7 @@ fn dataset(field: &Value) -> Value {
         "properties": {
             "input": {"type": "string", "description": "The source or transform whose rows are stored; the last table before by default."},
             "key": {"type": "string", "minLength": 1, "description": "The column of text or integers whose values tell rows apart: rows are found by it, and two with one value are an error."},
+            "inputs": inputs,
             "partition_bytes": size("How inputs are grouped or cut into partitions.", "1GiB"),
             "shard_bytes": size("A shard ends at the first row at which its rows have added this many bytes.", "256MiB"),
             "shard_rows": count("A shard ends after this many rows.", Some(1_000_000)),

@@ -67,10 +67,10 @@ pub struct Definition {
     pub data: DataConfig,
     /// What does not.
     pub run: RunConfig,
-    /// Where the source's inputs are.
-    pub root: PathBuf,
-    /// What may turn out to be empty.
-    pub allow_empty: AllowEmpty,
+    /// Where the inputs of each source are, in the order of the sources.
+    pub places: Vec<SourcePlace>,
+    /// Whether the dataset may have no rows without that being an error.
+    pub allow_empty: bool,
     /// Whether a finished run becomes the `current` dataset: not if it was limited to some rows, or
     /// overrides touched what decides bytes.
     pub becomes_current: bool,
@@ -83,8 +83,8 @@ pub struct Definition {
 /// The part of a definition that decides bytes.
 #[derive(Debug, Clone)]
 pub struct DataConfig {
-    /// Where rows come from.
-    pub source: SourceConfig,
+    /// Where rows come from, in the order in which they stand in the file.
+    pub sources: Vec<SourceConfig>,
     /// What is done to them, in order.
     pub transforms: Vec<TransformConfig>,
     /// How they are stored.
@@ -104,6 +104,15 @@ pub struct SourceConfig {
     pub settings: Value,
     /// What is done with its bad rows.
     pub rejects: RejectPolicy,
+}
+
+/// What is said of a source that decides no byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePlace {
+    /// Where its inputs are.
+    pub root: PathBuf,
+    /// Whether it may match no input.
+    pub allow_empty: bool,
 }
 
 /// `[transforms.NAME]`
@@ -196,16 +205,6 @@ impl RunConfig {
     }
 }
 
-/// What may turn out to be empty without being an error. It decides whether there is a dataset,
-/// never what is in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AllowEmpty {
-    /// The source may match no input.
-    pub source: bool,
-    /// The dataset may have no rows.
-    pub dataset: bool,
-}
-
 /// The sources and transforms that a definition can name.
 #[derive(Debug, Clone, Copy)]
 pub struct Registry {
@@ -253,24 +252,28 @@ impl Definition {
         Identity::of(&self.data)
     }
 
-    /// Makes the source.
+    /// Makes the sources, in order.
     ///
     /// # Errors
-    /// Its settings are refused; a definition that was loaded has settings that are not.
-    pub fn make_source(&self) -> Result<Box<dyn Source>, SettingsError> {
-        let source = &self.data.source;
-        (source.kind.make)(&SourceSpec {
-            name: source.name.clone(),
-            paths: source.paths.clone(),
-            root: self.root.clone(),
-            settings: source.settings.clone(),
-        })
+    /// The settings of one are refused, with its name; a definition that was loaded has settings that
+    /// are not.
+    pub fn make_sources(&self) -> Result<Vec<Box<dyn Source>>, (&str, SettingsError)> {
+        let make = |(source, place): (&SourceConfig, &SourcePlace)| {
+            (source.kind.make)(&SourceSpec {
+                name: source.name.clone(),
+                paths: source.paths.clone(),
+                root: place.root.clone(),
+                settings: source.settings.clone(),
+            })
+        };
+        let all = self.data.sources.iter().zip(&self.places);
+        all.map(|it| make(it).map_err(|error| (it.0.name.as_str(), error))).collect()
     }
 
     /// Makes the transforms, in order.
     ///
     /// # Errors
-    /// As [`Definition::make_source`].
+    /// As [`Definition::make_sources`].
     pub fn make_transforms(&self) -> Result<Vec<Box<dyn Transform>>, SettingsError> {
         self.data.transforms.iter().map(|t| (t.kind.make)(&t.settings)).collect()
     }
@@ -282,31 +285,31 @@ impl Definition {
         self.origin.error(keys, message, hint).into()
     }
 
-    /// Names of the source and the transforms, in the order in which rows pass them.
+    /// For each source, the names of the stages whose books are kept, in the order in which its rows
+    /// pass them: its own first, and last the dataset itself, where it may reject rows.
     #[must_use]
-    pub fn stage_names(&self) -> Vec<String> {
-        let transforms = self.data.transforms.iter().map(|t| t.name.clone());
-        std::iter::once(self.data.source.name.clone()).chain(transforms).collect()
-    }
-
-    /// Names of the stages whose books are kept, in the order in which rows pass them: the last one
-    /// is the dataset itself, where it may reject rows.
-    #[must_use]
-    pub fn book_stages(&self) -> Vec<String> {
-        let dataset = match self.data.dataset.rejects.on_error {
+    pub fn stages_by_source(&self) -> Vec<Vec<String>> {
+        let DataConfig { sources, transforms, dataset } = &self.data;
+        let dataset = match dataset.rejects.on_error {
             OnError::Fail => None,
-            OnError::Quarantine => Some(DATASET_STAGE.to_owned()),
+            OnError::Quarantine => Some(DATASET_STAGE),
         };
-        self.stage_names().into_iter().chain(dataset).collect()
+        let behind = transforms.iter().map(|t| t.name.clone()).chain(dataset.map(str::to_owned));
+        let stages = |source: &SourceConfig| {
+            [source.name.clone()].into_iter().chain(behind.clone()).collect()
+        };
+        sources.iter().map(stages).collect()
     }
 
     /// How many rejects each of these stages may have.
     #[must_use]
     pub fn budgets(&self) -> Vec<Budget> {
-        let DataConfig { source, transforms, dataset } = &self.data;
+        let DataConfig { sources, transforms, dataset } = &self.data;
         let transforms = transforms.iter().map(|t| (t.name.as_str(), t.rejects));
-        let all = std::iter::once((source.name.as_str(), source.rejects)).chain(transforms);
-        all.chain([(DATASET_STAGE, dataset.rejects)])
+        let sources = sources.iter().map(|s| (s.name.as_str(), s.rejects));
+        sources
+            .chain(transforms)
+            .chain([(DATASET_STAGE, dataset.rejects)])
             .map(|(stage, rejects)| Budget { stage: stage.to_owned(), max: rejects.budget() })
             .collect()
     }

@@ -15,8 +15,7 @@ use super::stages::{self, Chain};
 use super::substitute::{Lookup, Substitution, is_variable};
 use super::tree::{self, Table, Tree};
 use super::{
-    AllowEmpty, DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry,
-    RunConfig,
+    DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry, RunConfig,
 };
 use crate::batch::OnError;
 use crate::fingerprint::Fingerprinting;
@@ -149,15 +148,22 @@ impl Reading {
         let mut warnings = Vec::new();
         let mut dataset = DatasetConfig::default();
         let mut dataset_may_be_empty = false;
-        let (mut input, mut dataset_at) = (None, None);
+        let (mut inputs, mut dataset_at) = (None, None);
         if let Some((table, at)) = reader.table("dataset", problems) {
             let mut reader = Reader::new("[dataset]", at, table);
-            (input, dataset_at) = (reader.text("input", problems), Some(at));
+            (inputs, dataset_at) = (stages::inputs(&mut reader, problems), Some(at));
+            if let Some((name, at)) = reader.text("input", problems) {
+                if inputs.is_some() {
+                    let message = "[dataset] has both `input` and `inputs`";
+                    problems.push(Problem::new(at, message).hint("keep one of them"));
+                }
+                inputs = Some(vec![(name.to_owned(), at.clone())]);
+            }
             dataset = dataset_config(&mut reader, problems);
             dataset_may_be_empty = reader.flag("allow_empty", problems).unwrap_or(false);
             reader.finish(problems);
         }
-        let chain = stages::chain(&stages, input, dataset_at, problems, &mut warnings);
+        let chain = stages::chain(&stages, inputs.as_deref(), dataset_at, problems, &mut warnings);
         let mut run = RunConfig::in_folder(&self.folder);
         if let Some((table, at)) = reader.table("run", problems) {
             let mut reader = Reader::new("[run]", at, table);
@@ -166,7 +172,7 @@ impl Reading {
         }
         reader.finish(problems);
 
-        let Chain { source, source_root, source_may_be_empty, transforms } = chain?;
+        let Chain { sources, places, transforms } = chain?;
         if dataset.rejects.on_error == OnError::Quarantine {
             stages::check_unlike_dataset(&stages, problems);
         }
@@ -175,10 +181,10 @@ impl Reading {
             folder: self.folder,
             name: name?.0.to_owned(),
             description,
-            data: DataConfig { source, transforms, dataset },
+            data: DataConfig { sources, transforms, dataset },
             run,
-            root: source_root,
-            allow_empty: AllowEmpty { source: source_may_be_empty, dataset: dataset_may_be_empty },
+            places,
+            allow_empty: dataset_may_be_empty,
             becomes_current: false,
             warnings: Vec::new(),
             origin: Origin::default(),

@@ -127,7 +127,7 @@ mod tests {
         ] {
             let data = read(&source_with(line)).unwrap().data;
             let want = RejectPolicy { on_error: OnError::Quarantine, max_rejects: want };
-            assert_eq!(data.source.rejects, want, "{line}");
+            assert_eq!(data.sources[0].rejects, want, "{line}");
             assert_eq!(data.dataset.rejects, RejectPolicy::default());
         }
         for line in [

@@ -3,8 +3,10 @@
 //! Invariants:
 //! 1. Sources and transforms share one set of names, because the books are kept by name.
 //! 2. A stage that the dataset does not read takes no part in the identity; it is a warning.
+//! 3. Several tables that one stage reads are sources; their rows come in the order in which they stand in
+//!    the file, however they are listed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -13,19 +15,17 @@ use super::read::{Reader, check_name, did_you_mean, wrong_type};
 use super::rejects;
 use super::settings::SettingsSchema;
 use super::tree::{Entry, Node, Table, Tree};
-use super::{DATASET_STAGE, Registry, SourceConfig, TransformConfig};
+use super::{DATASET_STAGE, Registry, SourceConfig, SourcePlace, TransformConfig};
 use crate::sources::{SettingsError, SourceSpec, SourceType};
 use crate::transforms::TransformType;
 
 /// What a dataset is made of.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    /// Where rows come from.
-    pub(crate) source: SourceConfig,
-    /// Where the source's inputs are.
-    pub(crate) source_root: PathBuf,
-    /// Whether the source may match nothing.
-    pub(crate) source_may_be_empty: bool,
+    /// Where rows come from, in the order of the file.
+    pub(crate) sources: Vec<SourceConfig>,
+    /// Where their inputs are.
+    pub(crate) places: Vec<SourcePlace>,
     /// What is done to the rows, in order.
     pub(crate) transforms: Vec<TransformConfig>,
 }
@@ -42,16 +42,18 @@ pub(crate) struct Stage {
 enum Role {
     Source {
         config: SourceConfig,
-        root: PathBuf,
-        may_be_empty: bool,
+        place: SourcePlace,
     },
     Transform {
         config: TransformConfig,
-        inputs: Option<Vec<(String, At)>>,
+        inputs: Option<Inputs>,
     },
     /// There is something wrong with it that is a problem already.
     Broken,
 }
+
+/// The tables that a stage or the dataset reads by name, and where each is named.
+pub(crate) type Inputs = Vec<(String, At)>;
 
 /// Reads all sources and transforms, in the order in which they stand in the file.
 pub(crate) fn read(
@@ -112,7 +114,7 @@ fn source(
         }
         None => folder.to_owned(),
     };
-    let may_be_empty = reader.flag("allow_empty", problems).unwrap_or(false);
+    let allow_empty = reader.flag("allow_empty", problems).unwrap_or(false);
     let rejects = rejects::read(&mut reader, problems);
     let kind = kind?;
     let settings = own_settings(&reader, &title, &entry.key_at, kind.settings, problems)?;
@@ -130,7 +132,7 @@ fn source(
         problems.push(refused(&title, entry, e));
         return None;
     }
-    Some(Role::Source { config, root, may_be_empty })
+    Some(Role::Source { config, place: SourcePlace { root, allow_empty } })
 }
 
 fn transform(
@@ -143,14 +145,7 @@ fn transform(
     let title = format!("[transforms.{}]", entry.key);
     let mut reader = Reader::new(&title, &entry.key_at, table);
     let kind = kind(&mut reader, types.iter().map(|t| (t.name, t)), "transforms", problems);
-    let inputs = reader.texts("inputs", problems).map(|(inputs, at)| {
-        if inputs.len() != 1 {
-            let message =
-                format!("{title} has {} inputs; a transform reads one table", inputs.len());
-            problems.push(Problem::new(at, message).hint("name one source or transform"));
-        }
-        inputs.into_iter().map(|(name, at)| (name.to_owned(), at.clone())).collect()
-    });
+    let inputs = inputs(&mut reader, problems);
     let rejects = rejects::read(&mut reader, problems);
     let kind = kind?;
     let settings = own_settings(&reader, &title, &entry.key_at, kind.settings, problems)?;
@@ -163,6 +158,24 @@ fn transform(
     }
     let config = TransformConfig { name: entry.key.clone(), kind, settings, rejects };
     Some(Role::Transform { config, inputs })
+}
+
+/// The tables that `inputs` names.
+pub(crate) fn inputs(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> Option<Inputs> {
+    let (texts, at) = reader.texts("inputs", problems)?;
+    if texts.is_empty() {
+        let hint = "name a source or transform, or several sources";
+        problems.push(Problem::new(at, "`inputs` is an empty list").hint(hint));
+    }
+    let mut inputs = Inputs::new();
+    for (name, at) in texts {
+        if inputs.iter().any(|(known, _)| known == name) {
+            let message = format!("`inputs` names `{}` twice", name.escape_debug());
+            problems.push(Problem::new(at, message).hint("name each table once"));
+        }
+        inputs.push((name.to_owned(), at.clone()));
+    }
+    Some(inputs)
 }
 
 /// What `type` names.
@@ -276,28 +289,29 @@ pub(crate) fn check_unlike_dataset(stages: &[Stage], problems: &mut Vec<Problem>
     }
 }
 
-/// Follows the dataset's input back to its source.
+/// Follows the dataset's inputs back to the sources.
 ///
-/// `input` is what the dataset names, `dataset` where its table stands.
+/// `inputs` are what the dataset names, `dataset` where its table stands.
 pub(crate) fn chain(
     stages: &[Stage],
-    input: Option<(&str, &At)>,
+    inputs: Option<&[(String, At)]>,
     dataset: Option<&At>,
     problems: &mut Vec<Problem>,
     warnings: &mut Vec<Problem>,
 ) -> Option<Chain> {
-    for stage in stages {
-        let Role::Transform { inputs: Some(inputs), .. } = &stage.role else { continue };
-        for (name, at) in inputs {
-            find(stages, name, at, problems);
-        }
+    let of_transforms = stages.iter().filter_map(|stage| match &stage.role {
+        Role::Transform { inputs, .. } => inputs.as_ref(),
+        Role::Source { .. } | Role::Broken => None,
+    });
+    for (name, at) in of_transforms.flatten().chain(inputs.unwrap_or_default()) {
+        check_known(stages, name, at, problems);
     }
-    let mut index = match input {
-        Some((name, at)) => find(stages, name, at, problems)?,
-        None => last_before(stages, dataset, problems)?,
+    let mut next = match inputs {
+        Some(inputs) => all_of("[dataset]", stages, inputs, problems)?,
+        None => vec![last_before(stages, dataset, problems)?],
     };
     let mut path: Vec<usize> = Vec::new();
-    loop {
+    while let [index] = *next {
         let stage = stages.get(index)?;
         if let Some(start) = path.iter().position(|seen| *seen == index) {
             let cycle = path.iter().skip(start).chain([&index]);
@@ -310,9 +324,10 @@ pub(crate) fn chain(
         }
         path.push(index);
         let Role::Transform { inputs, .. } = &stage.role else { break };
-        index = match inputs.as_deref() {
-            Some([(name, _), ..]) => stages.iter().position(|s| s.name == *name)?,
-            Some([]) => return None,
+        next = match inputs.as_deref() {
+            Some(inputs) => {
+                all_of(&format!("[transforms.{}]", stage.name), stages, inputs, problems)?
+            }
             None => {
                 let Some(before) = index.checked_sub(1) else {
                     let message =
@@ -321,42 +336,63 @@ pub(crate) fn chain(
                     problems.push(Problem::new(&stage.at, message).hint(hint));
                     return None;
                 };
-                before
+                vec![before]
             }
         };
     }
+    // One source ended the path; several did not enter it.
+    let mut sources = if let [_, _, ..] = *next { next } else { vec![path.pop()?] };
+    sources.sort_unstable();
     for (i, stage) in stages.iter().enumerate() {
-        if !path.contains(&i) {
+        if !path.contains(&i) && !sources.contains(&i) {
             let message = format!("nothing reads `{}`", stage.name);
             let hint = "remove it, or name it as an input";
             warnings.push(Problem::new(&stage.at, message).hint(hint));
         }
     }
-    let (source, transforms) = path.split_last()?;
-    let Role::Source { config, root, may_be_empty } = &stages.get(*source)?.role else {
-        return None;
+    let source = |i: usize| match &stages.get(i)?.role {
+        Role::Source { config, place } => Some((config.clone(), place.clone())),
+        Role::Transform { .. } | Role::Broken => None,
     };
-    let transforms = transforms.iter().rev().filter_map(|i| match &stages.get(*i)?.role {
+    let sources: Option<Vec<_>> = sources.into_iter().map(source).collect();
+    let (sources, places) = sources?.into_iter().unzip();
+    let transforms = path.iter().rev().filter_map(|i| match &stages.get(*i)?.role {
         Role::Transform { config, .. } => Some(config.clone()),
         Role::Source { .. } | Role::Broken => None,
     });
-    Some(Chain {
-        source: config.clone(),
-        source_root: root.clone(),
-        source_may_be_empty: *may_be_empty,
-        transforms: transforms.collect(),
-    })
+    Some(Chain { sources, places, transforms: transforms.collect() })
 }
 
-fn find(stages: &[Stage], name: &str, at: &At, problems: &mut Vec<Problem>) -> Option<usize> {
-    let found = stages.iter().position(|s| s.name == name);
-    if found.is_none() {
+/// The stages that `title` names as its inputs: any one, or several sources.
+fn all_of(
+    title: &str,
+    stages: &[Stage],
+    inputs: &[(String, At)],
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for (name, at) in inputs {
+        // What is not there is a problem already.
+        let index = stages.iter().position(|s| s.name == *name)?;
+        let is_transform = matches!(stages.get(index)?.role, Role::Transform { .. });
+        if is_transform && inputs.len() > 1 {
+            let message = format!("{title} reads several tables, and `{name}` is not a source");
+            let hint = "read one transform, or several sources; transforms come behind them";
+            problems.push(Problem::new(at, message).hint(hint));
+            return None;
+        }
+        all.push(index);
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+fn check_known(stages: &[Stage], name: &str, at: &At, problems: &mut Vec<Problem>) {
+    if !stages.iter().any(|s| s.name == name) {
         let message = format!("there is no source or transform `{}`", name.escape_debug());
         let names = stages.iter().map(|s| s.name.as_str());
         let hint = did_you_mean(name, "there are", names);
         problems.push(Problem::new(at, message).hint(hint));
     }
-    found
 }
 
 /// The last stage before the dataset's table, or of all where there is no such table.

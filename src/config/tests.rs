@@ -196,11 +196,12 @@ pub(super) fn edited(from: &str, to: &str) -> String {
 fn a_definition_is_read() {
     let it = read(PLAIN).unwrap();
     assert_eq!((it.name.as_str(), it.folder.as_path()), ("poems", Path::new("defs")));
-    assert_eq!(it.root, PathBuf::from("defs/poems"));
-    assert_eq!(it.stage_names(), ["lines", "upper"]);
-    assert_eq!(it.data.source.paths, ["*.txt"]);
+    let place = SourcePlace { root: PathBuf::from("defs/poems"), allow_empty: false };
+    assert_eq!(it.places, [place]);
+    assert_eq!(it.stages_by_source(), [["lines", "upper"]]);
+    assert_eq!(it.data.sources[0].paths, ["*.txt"]);
     let filled = json!({"columns": [], "ending": "lf", "share": 1.0, "skip": 0});
-    assert_eq!(it.data.source.settings, filled);
+    assert_eq!(it.data.sources[0].settings, filled);
     assert_eq!(it.data.transforms[0].settings, json!({"column": "line"}));
     let line = FieldSpec { intern: true, ..FieldSpec::default() };
     let fields = BTreeMap::from([("line".to_owned(), line)]);
@@ -210,10 +211,10 @@ fn a_definition_is_read() {
     assert_eq!(it.run, run);
     assert_eq!(it.run.out, PathBuf::from("defs/data"));
     assert!(it.becomes_current && it.warnings.is_empty());
-    assert_eq!(it.allow_empty, AllowEmpty::default());
+    assert!(!it.allow_empty);
     assert_eq!(it.make_transforms().unwrap().len(), 1);
     read(&format!("\u{feff}{}", PLAIN.replace('\n', "\r\n"))).unwrap();
-    it.make_source().unwrap();
+    it.make_sources().unwrap();
 }
 
 #[test]
@@ -225,7 +226,8 @@ fn paths_are_relative_to_the_folder_of_the_definition() {
         ("../p.toml", "../poems", "../data"),
     ] {
         let it = parse::definition(Path::new(path), PLAIN, &[], TESTED, &|_| None).unwrap();
-        assert_eq!((it.root, it.run.out), (root.into(), out.into()), "{path}");
+        assert_eq!(it.places[0].root, PathBuf::from(root), "{path}");
+        assert_eq!(it.run.out, PathBuf::from(out), "{path}");
     }
 }
 
@@ -266,7 +268,7 @@ fn inputs_left_out_are_the_table_before() {
         ("dataset first, naming", format!("{head}[dataset]\ninput = \"c\"\n{a}{b}{c}"), "a b c"),
     ] {
         let it = read(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(it.stage_names().join(" "), want, "{name}");
+        assert_eq!(it.stages_by_source()[0].join(" "), want, "{name}");
     }
 }
 
@@ -288,7 +290,7 @@ fn overrides_are_laid_over_the_file() {
     let sets = ["dataset.shard_rows=7", "run.out=elsewhere", "sources.lines.path=[\"a\", \"b\"]"];
     let it = read_with(PLAIN, &sets).unwrap();
     assert_eq!(it.data.dataset.shard_rows, 7);
-    assert_eq!(it.data.source.paths, ["a", "b"]);
+    assert_eq!(it.data.sources[0].paths, ["a", "b"]);
     assert_eq!(it.run.out, PathBuf::from("defs/elsewhere"));
     let same = edited("1_000", "7").replace("\"*.txt\"", "[\"a\", \"b\"]");
     assert_eq!(it.identity(), read(&same).unwrap().identity());
@@ -299,7 +301,7 @@ fn an_overridden_value_asks_for_no_variable() {
     let text = edited("${POEMS:-poems}", "${POEMS:?where the poems are}");
     assert!(read(&text).is_err());
     let it = read_with(&text, &["sources.lines.root=/mnt/${x}"]).unwrap();
-    assert_eq!(it.root, PathBuf::from("/mnt/${x}"));
+    assert_eq!(it.places[0].root, PathBuf::from("/mnt/${x}"));
 }
 
 #[test]

@@ -36,8 +36,8 @@ pub struct Generation<'a> {
     pub definition: &'a Value,
     /// The fields of its rows.
     pub schema: &'a RowSchema,
-    /// The names of the stages, in the order in which rows pass them.
-    pub stages: &'a [String],
+    /// For each source, the names of the stages in the order in which its rows pass them, its own first.
+    pub stages: &'a [Vec<String>],
     /// How many rejects stages may have; any number where nothing is said of one.
     pub budgets: &'a [Budget],
     /// Whether a dataset may have no rows.
@@ -113,7 +113,8 @@ fn count(
     if cache_key(generation.definition) != home.cache_key() {
         return Err(counts("its definition is not what its cache key hashes".to_owned()));
     }
-    let mut total = Books::new(generation.stages.iter().cloned());
+    let mut totals: Vec<_> =
+        generation.stages.iter().map(|s| Books::new(s.iter().cloned())).collect();
     let mut partitions = Vec::with_capacity(planned.len());
     let mut shards: Vec<ShardEntry> = Vec::new();
     for (index, PlannedPartition { slot, record }) in planned.iter().enumerate() {
@@ -122,7 +123,11 @@ fn count(
             return Err(DatasetError::Unfinished { index, n_partitions, slot: slot.clone() });
         };
         let record = Record::read(&**place.storage(), home.dir(), home.cache_key(), name)?;
-        let books = record.books(generation.stages)?;
+        let mut of_sources = generation.stages.iter().zip(&mut totals);
+        let (stages, total) = of_sources
+            .find(|(stages, _)| stages.first() == Some(&record.source))
+            .ok_or_else(|| counts(format!("partition {slot} is of source `{}`", record.source)))?;
+        let books = record.books(stages)?;
         record.check_books(&books)?;
         total.add(&books);
         let inputs_b3 = record
@@ -141,16 +146,19 @@ fn count(
         shards.extend(record.shards);
     }
     let rows = sum(shards.iter().map(|shard| shard.rows))?;
-    total
-        .balance()
-        .map_err(|source| DatasetError::Unbalanced { place: "the dataset".to_owned(), source })?;
-    if total.out() != rows {
-        let out = total.out();
+    for total in &totals {
+        let place = || "the dataset".to_owned();
+        total.balance().map_err(|source| DatasetError::Unbalanced { place: place(), source })?;
+    }
+    let out = sum(totals.iter().map(Books::out))?;
+    if out != rows {
         return Err(counts(format!("{out} rows left the last stage, but the shards hold {rows}")));
     }
     let inputs: Vec<_> = partitions.iter().map(|p| p.inputs_b3.to_hex()).collect();
-    let by_stage: BooksByStage =
-        total.stages().map(|(stage, books)| (stage.to_owned(), *books)).collect();
+    let mut by_stage = BooksByStage::new();
+    for (stage, books) in totals.iter().flat_map(Books::stages) {
+        by_stage.entry(stage.to_owned()).or_default().add(books);
+    }
     let dataset = DatasetLine {
         books: by_stage,
         bytes: sum(shards.iter().map(|shard| shard.bytes))?,

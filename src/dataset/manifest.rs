@@ -15,10 +15,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::contents::hex_digest;
 use super::error::{DatasetError, Result};
 use super::home::is_hex;
 use super::publish::digits;
-use super::record::{BooksByStage, RecordName, ShardEntry, hex_digest};
+use super::record::{BooksByStage, RecordName, ShardEntry};
 use super::sentinel::Sentinel;
 use crate::schema::LAYOUT;
 use crate::storage::Storage;

@@ -17,6 +17,7 @@
 
 pub mod adopt;
 pub mod clean;
+mod contents;
 pub mod difference;
 pub mod error;
 pub mod facts;
@@ -30,6 +31,7 @@ pub mod plan;
 mod publish;
 pub mod reader;
 pub mod record;
+mod record_name;
 mod run_note;
 mod selection;
 pub mod sentinel;

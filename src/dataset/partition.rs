@@ -10,6 +10,7 @@
 //!    open shards, then the log, then the note of what the inputs looked like. A crash between any
 //!    two of these is finished by the next run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::adopt::whole;
@@ -183,6 +184,30 @@ pub fn clear(place: &Workplace, slot: &str) -> Result<()> {
     place.discard(&home.open_shards(slot))?;
     place.discard(&home.log(slot))?;
     place.discard(&home.begun(slot))
+}
+
+/// Removes the working state of every partition. In a dataset that is complete it is what is left of
+/// partitions that are planned no longer, because their inputs changed while they were being built.
+///
+/// # Durability
+/// As [`clear`].
+///
+/// # Errors
+/// The disk's.
+pub fn clear_all(place: &Workplace) -> Result<()> {
+    let home = place.home();
+    let mut slots = BTreeSet::new();
+    // Of any slot: all stand side by side.
+    for state in [home.open_shards("x"), home.log("x")] {
+        let entries = place.storage().list(parent(&state))?.unwrap_or_default();
+        slots.extend(entries.iter().map(|entry| slot_of(&entry.name).to_owned()));
+    }
+    slots.iter().try_for_each(|slot| clear(place, slot))
+}
+
+/// The slot that a name in the working state begins with.
+fn slot_of(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(slot, _)| slot)
 }
 
 /// Makes sure that whatever working state there is was made from these inputs.

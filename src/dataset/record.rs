@@ -14,9 +14,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::contents::Contents;
 use super::error::{DatasetError, Result};
 use super::home::{Home, PARTITIONS, Workplace, is_hex};
 use super::publish::{digest, digits, publish};
+pub use super::record_name::{RecordName, RecordNames};
 use crate::books::{Books, StageBooks, Unbalanced};
 use crate::inputs::{InputDigest, InputRange, Part};
 use crate::schema::LAYOUT;
@@ -24,38 +26,6 @@ use crate::storage::Storage;
 
 /// The books of a partition or dataset by the names of the stages.
 pub type BooksByStage = BTreeMap<String, StageBooks>;
-
-/// What a partition found in one input. The fields stand in the order in which they are written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Contents {
-    /// BLAKE3 of the bytes that were read.
-    #[serde(with = "hex_digest")]
-    pub b3: blake3::Hash,
-    /// Path relative to the source's root.
-    pub path: String,
-    /// The bytes that were read, where the file is cut.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<[u64; 2]>,
-    /// How many bytes were hashed.
-    pub size: u64,
-}
-
-impl Contents {
-    /// What was found in an input or range.
-    #[must_use]
-    pub fn new(input: &InputRange, digest: &InputDigest) -> Self {
-        let range = input.range.as_ref().map(|r| [r.start, r.end]);
-        Self { b3: digest.blake3, path: digest.path.clone(), range, size: digest.size }
-    }
-
-    /// Whether this is about that input or range.
-    #[must_use]
-    pub fn is_of(&self, input: &InputRange) -> bool {
-        let range = input.range.as_ref().map(|r| [r.start, r.end]);
-        self.path == input.input.path && self.range == range && self.size == input.bytes()
-    }
-}
 
 /// One sealed shard, as records and manifests name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,59 +62,8 @@ pub struct Record {
     pub side: Vec<Contents>,
     /// The partition's slot.
     pub slot: String,
-}
-
-/// The file name of a record: `<slot>-<16 hex>.json`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecordName(String);
-
-impl RecordName {
-    /// Reads a name; `None` if it is not a record's.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        let (slot, digits) = name.strip_suffix(".json")?.split_once('-')?;
-        (is_hex(slot, 32) && is_hex(digits, 16)).then(|| Self(name.to_owned()))
-    }
-
-    /// The slot of the partition.
-    #[must_use]
-    pub fn slot(&self) -> &str {
-        self.0.split_once('-').map_or("", |(slot, _)| slot)
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The names of all records of a dataset, sorted, so that those of one slot stand together.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RecordNames(Vec<RecordName>);
-
-impl RecordNames {
-    /// Lists the records in a dataset's folder; other names are passed over.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn list(storage: &dyn Storage, home: &Home) -> Result<Self> {
-        let entries = storage.list(&home.partitions())?.unwrap_or_default();
-        Ok(Self(entries.iter().filter_map(|entry| RecordName::parse(&entry.name)).collect()))
-    }
-
-    /// The records of one slot, sorted by name.
-    #[must_use]
-    pub fn of_slot(&self, slot: &str) -> &[RecordName] {
-        let from = self.0.partition_point(|name| name.slot() < slot);
-        let to = self.0.partition_point(|name| name.slot() <= slot);
-        self.0.get(from..to).unwrap_or_default()
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &RecordName> {
-        self.0.iter()
-    }
+    /// The name of the source whose inputs it reads.
+    pub source: String,
 }
 
 impl Record {
@@ -152,7 +71,8 @@ impl Record {
     ///
     /// # Errors
     /// [`DatasetError::Digests`] if the digests are not one for each input and side input;
-    /// [`DatasetError::Unbalanced`] and [`DatasetError::Counts`] if rows were lost.
+    /// [`DatasetError::Unbalanced`] and [`DatasetError::Counts`] if rows were lost. The first stage of
+    /// `books` is the source.
     pub fn new(
         home: &Home,
         slot: &str,
@@ -190,6 +110,7 @@ impl Record {
             shards,
             side,
             slot: slot.to_owned(),
+            source: books.stages().next().map_or_else(String::new, |(name, _)| name.to_owned()),
         };
         it.check_books(books)?;
         Ok(it)
@@ -291,25 +212,6 @@ impl Record {
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *out, self)?;
         out.write_all(b"\n")
-    }
-}
-
-/// A digest as 64 hex digits.
-pub(super) mod hex_digest {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(crate) fn serialize<S: Serializer>(b3: &blake3::Hash, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(&b3.to_hex())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<blake3::Hash, D::Error> {
-        let digits = std::borrow::Cow::<str>::deserialize(from)?;
-        let hash = blake3::Hash::from_hex(digits.as_bytes()).map_err(D::Error::custom)?;
-        // Upper-case digits would be another text for the same digest.
-        let is_lower_case = hash.to_hex().as_str() == digits;
-        if is_lower_case { Ok(hash) } else { Err(D::Error::custom("not lower-case hex")) }
     }
 }
 
@@ -433,7 +335,8 @@ mod tests {
       "size": 5
     }}
   ],
-  "slot": "{SLOT}"
+  "slot": "{SLOT}",
+  "source": "rows"
 }}
 "#,
             b3("a/é.csv"),
@@ -522,19 +425,5 @@ mod tests {
         memory.overwrite(place.home().partitions().join(name.as_str()), 40, b"x").unwrap();
         let error = read(&place, &name).unwrap_err().to_string();
         assert!(error.ends_with("its bytes are not those it is named by"), "{error}");
-    }
-
-    #[test]
-    fn only_names_of_records_are_records() {
-        for (name, is_one) in [
-            ("00112233445566778899aabbccddeeff-0123456789abcdef.json", true),
-            ("00112233445566778899aabbccddeeff-0123456789ABCDEF.json", false),
-            ("00112233445566778899aabbccddeeff-0123456789abcdef.json.tmp", false),
-            ("00112233445566778899aabbccddeeff.json", false),
-            ("0-0.json", false),
-            ("", false),
-        ] {
-            assert_eq!(RecordName::parse(name).is_some(), is_one, "{name}");
-        }
     }
 }

@@ -16,9 +16,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use super::contents::hex_digest;
 use super::error::Result;
 use super::home::{Home, Workplace};
-use super::record::hex_digest;
 use crate::fingerprint::{Fingerprinting, Stamp};
 use crate::inputs::{Input, InputDigest, InputRange};
 use crate::shard::log;

@@ -12,7 +12,7 @@ use crate::dataset::Home;
 use crate::dataset::manifest::Manifest;
 use crate::schema::{RowSchema, SchemaError};
 use crate::shard::ShardLimits;
-use crate::sources::Source;
+use crate::sources::{OnError, Source, SourceError};
 use crate::storage::{EntryKind, Local, Storage};
 use crate::transforms::{Stage, Transform};
 
@@ -34,19 +34,40 @@ pub struct RunOverrides {
     pub limit_rows: Option<u64>,
 }
 
-/// A definition whose source and transforms are made; nothing was read but the definition.
+/// A definition whose sources and transforms are made; nothing was read but the definition.
 #[derive(Debug)]
 pub struct Pipeline {
     pub(super) definition: Definition,
     pub(super) identity: Identity,
     pub(super) home: Home,
     pub(super) storage: Arc<dyn Storage>,
-    pub(super) source: Arc<dyn Source>,
+    /// In dataset order: the inputs of one come behind those of the one before.
+    pub(super) sources: Vec<SourceStage>,
     pub(super) transforms: Vec<Arc<dyn Transform>>,
-    /// The source, then the transforms.
-    pub(super) stage_names: Vec<String>,
-    /// The same, and the dataset where it may reject rows.
-    pub(super) book_stages: Vec<String>,
+}
+
+/// A source, and what its rows go through.
+#[derive(Debug)]
+pub(super) struct SourceStage {
+    pub(super) source: Arc<dyn Source>,
+    /// Where its inputs are, as text, whatever the working folder: only ever a reason not to believe
+    /// a stamp.
+    pub(super) root: String,
+    /// The stages whose books are kept: its name, those of the transforms, and the dataset where it may
+    /// reject rows.
+    pub(super) stages: Vec<String>,
+    /// What is done with its bad rows.
+    pub(super) on_error: OnError,
+}
+
+impl SourceStage {
+    pub(super) fn name(&self) -> &str {
+        self.stages.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn error(&self, source: SourceError) -> PipelineError {
+        PipelineError::Source { stage: self.name().to_owned(), source }
+    }
 }
 
 impl Pipeline {
@@ -70,7 +91,8 @@ impl Pipeline {
             definition.run.out.clone_from(out);
         }
         let storage: Arc<dyn Storage> = Arc::new(Local);
-        for path in [&mut definition.run.out, &mut definition.root] {
+        let roots = definition.places.iter_mut().map(|place| &mut place.root);
+        for path in roots.chain([&mut definition.run.out]) {
             *path = shortest(&*storage, path);
         }
         Self::new(definition, storage)
@@ -79,11 +101,20 @@ impl Pipeline {
     fn new(definition: Definition, storage: Arc<dyn Storage>) -> Result<Self, PipelineError> {
         let identity = definition.identity();
         let home = Home::new(&definition.run.out, &definition.name, &identity.cache_key)?;
-        let stage_names = definition.stage_names();
-        let book_stages = definition.book_stages();
-        let source = definition
-            .make_source()
-            .map_err(|e| PipelineError::settings(&definition.data.source.name, e))?;
+        let made =
+            definition.make_sources().map_err(|(name, e)| PipelineError::settings(name, e))?;
+        let stages = definition.stages_by_source();
+        let said = definition.data.sources.iter().zip(&definition.places).zip(stages);
+        let sources = made
+            .into_iter()
+            .zip(said)
+            .map(|(source, ((config, place), stages))| {
+                let on_error = config.rejects.on_error;
+                let root = std::path::absolute(&place.root).unwrap_or_else(|_| place.root.clone());
+                let root = root.display().to_string();
+                SourceStage { source: Arc::from(source), root, stages, on_error }
+            })
+            .collect();
         let transforms = definition
             .data
             .transforms
@@ -93,17 +124,7 @@ impl Pipeline {
                 made.map(Arc::from).map_err(|e| PipelineError::settings(&t.name, e))
             })
             .collect::<Result<_, _>>()?;
-        let source = Arc::from(source);
-        Ok(Self {
-            definition,
-            identity,
-            home,
-            storage,
-            source,
-            transforms,
-            stage_names,
-            book_stages,
-        })
+        Ok(Self { definition, identity, home, storage, sources, transforms })
     }
 
     /// What is odd about the definition, but not wrong.
@@ -117,11 +138,16 @@ impl Pipeline {
         &self.home
     }
 
-    /// Where the source's inputs are, as text, whatever the working folder: only ever a reason not
-    /// to believe a stamp.
-    pub(super) fn root(&self) -> String {
-        let root = &self.definition.root;
-        std::path::absolute(root).unwrap_or_else(|_| root.clone()).display().to_string()
+    /// The transforms with their names.
+    pub(super) fn named_transforms(&self) -> impl Iterator<Item = (&str, &Arc<dyn Transform>)> {
+        let names = self.definition.data.transforms.iter().map(|it| it.name.as_str());
+        names.zip(&self.transforms)
+    }
+
+    /// The names of all stages: the sources, then the transforms.
+    pub(super) fn stage_names(&self) -> impl Iterator<Item = &str> {
+        let sources = self.sources.iter().map(SourceStage::name);
+        sources.chain(self.named_transforms().map(|(name, _)| name))
     }
 
     /// The JSON that the cache key hashes.
@@ -189,8 +215,7 @@ impl Pipeline {
     }
 
     fn columns_after(&self, source: &SchemaRef) -> Result<SchemaRef, PipelineError> {
-        let named = self.transforms.iter().zip(self.stage_names.iter().skip(1));
-        named.into_iter().try_fold(Arc::clone(source), |columns, (transform, name)| {
+        self.named_transforms().try_fold(Arc::clone(source), |columns, (name, transform)| {
             transform.output(&columns).map_err(|e| {
                 let own = e.at.iter().map(String::as_str);
                 let keys: Vec<&str> = ["transforms", name].into_iter().chain(own).collect();

@@ -4,27 +4,30 @@ use std::sync::Arc;
 
 use indicatif::HumanBytes;
 
-use super::plan::Plan;
+use super::assembly::SourceStage;
+use super::plan::{Plan, Planned};
 use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
 use crate::batch::{Batch, Restart};
 use crate::graph::{Chain, Failed, Halt, Link, Meter};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::ShardError;
-use crate::sources::BatchLimits;
+use crate::sources::{BatchLimits, SourceError};
 use crate::transforms::{Emit, Stopped};
 
 impl Pipeline {
-    /// Lists the inputs, types the whole graph, sends one batch through it and looks at the disk.
+    /// Lists the inputs, types the whole graph, sends one batch of each source through it and looks at
+    /// the disk.
     ///
     /// # Errors
     /// What a run would fail with: at once, or at its first batch.
     pub fn check(&self) -> Result<CheckReport, PipelineError> {
         let plan = self.plan_with(self.list()?, None)?;
         let mut sample = Sample::default();
-        if let Some(first) = plan.partitions.first() {
+        for (source, stage) in self.sources.iter().enumerate() {
+            let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
             let part = Arc::new(plan.part(first));
-            for batch in self.first_batch(&plan, &part)? {
+            for batch in self.first_batch(&plan, stage, first, &part)? {
                 sample.add(&plan, &part, &batch)?;
             }
         }
@@ -36,13 +39,14 @@ impl Pipeline {
             form: form(field),
             files: field.files().iter().map(|file| file.name.clone()).collect(),
         });
-        let stages = self.stage_names.iter().map(String::as_str).chain(["write"]);
+        let stages = self.stage_names().chain(["write"]);
         Ok(CheckReport {
             version: REPORT_VERSION,
             dataset: self.home.dir().display().to_string(),
             cache_key: self.home.cache_key().to_owned(),
-            inputs: plan.inputs.len() as u64,
-            input_bytes: plan.inputs.iter().map(|input| input.size).sum(),
+            inputs: plan.inputs().count() as u64,
+            input_bytes: plan.inputs().map(|input| input.size).sum(),
+            sources: self.source_reports(&plan),
             sample_rows: sample.rows,
             row_bytes,
             free_bytes,
@@ -51,26 +55,40 @@ impl Pipeline {
         })
     }
 
-    fn first_batch(&self, plan: &Plan, part: &Arc<Part>) -> Result<Vec<Batch>, PipelineError> {
-        let name = self.stage_names.first().map(String::as_str).unwrap_or_default();
+    fn first_batch(
+        &self,
+        plan: &Plan,
+        stage: &SourceStage,
+        planned: &Planned,
+        part: &Arc<Part>,
+    ) -> Result<Vec<Batch>, PipelineError> {
+        let name = stage.name();
+        let Some(listed) = plan.sources.get(planned.source) else { return Ok(Vec::new()) };
         let limits = BatchLimits {
             rows: self.definition.run.batch_rows,
             bytes: usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX),
             row_bytes: self.definition.data.dataset.max_row_bytes,
-            on_error: self.definition.data.source.rejects.on_error,
+            on_error: stage.on_error,
         };
-        let mut reader = self
+        let mut reader = stage
             .source
-            .open(part, &plan.columns, limits, &Restart::default())
+            .open(part, &listed.columns, limits, &Restart::default())
             .map_err(|e| failed(name, e.into()))?;
         let Some(batch) = reader.next().map_err(|e| failed(name, e.into()))? else {
             return Ok(Vec::new());
         };
-        let links = self.transforms.iter().zip(self.stage_names.iter().skip(1)).enumerate();
-        let chain = Chain::new(links.map(|(i, (transform, name))| Link {
+        let batch = match &listed.alignment {
+            Some(alignment) => {
+                let source_error = |e| failed(name, SourceError::Arrow(e).into());
+                alignment.apply(batch).map_err(source_error)?
+            }
+            None => batch,
+        };
+        let links = self.named_transforms().enumerate();
+        let chain = Chain::new(links.map(|(i, (name, transform))| Link {
             stage: self.stage(i),
             transform: Arc::clone(transform),
-            meter: Arc::new(Meter::new(name.clone())),
+            meter: Arc::new(Meter::new(name)),
         }));
         let mut made = Made { pieces: Vec::new(), batch_bytes: limits.bytes };
         match chain.apply(batch, &mut made) {

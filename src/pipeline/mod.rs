@@ -13,6 +13,7 @@ mod assembly;
 mod check;
 mod contents;
 mod error;
+mod listed;
 mod live;
 mod memory;
 mod partition;
@@ -21,6 +22,7 @@ mod reading;
 mod report;
 mod rows;
 mod run;
+mod side;
 
 pub use assembly::{Pipeline, RunOverrides};
 pub use contents::{
@@ -29,8 +31,9 @@ pub use contents::{
 pub use error::{PipelineError, StageError};
 pub use live::{Event, Live, Observer, Seen, peak_rss_bytes, rss_bytes};
 pub use memory::MemoryBound;
+pub use plan::Hashed;
 pub use report::{
     CheckReport, FieldReport, InternReport, PartitionReport, PartitionState, PlanReport,
-    REPORT_VERSION, Report, StageReport,
+    REPORT_VERSION, Report, SourceReport, StageReport,
 };
 pub use rows::{Piece, Rows};

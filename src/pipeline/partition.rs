@@ -32,20 +32,23 @@ pub(super) struct Context {
 
 /// Counts of the stages, summed over partitions.
 pub(super) struct Meters {
-    read: Arc<Meter>,
+    sources: Vec<Arc<Meter>>,
     transforms: Vec<Arc<Meter>>,
     write: Arc<Meter>,
 }
 
 impl Meters {
-    pub(super) fn new(stage_names: &[String]) -> Self {
-        let mut names = stage_names.iter().map(|name| Arc::new(Meter::new(name.clone())));
-        let read = names.next().unwrap_or_else(|| Arc::new(Meter::new("read")));
-        Self { read, transforms: names.collect(), write: Arc::new(Meter::new("write")) }
+    pub(super) fn new(pipeline: &Pipeline) -> Self {
+        let meter = |name: &str| Arc::new(Meter::new(name));
+        Self {
+            sources: pipeline.sources.iter().map(|stage| meter(stage.name())).collect(),
+            transforms: pipeline.named_transforms().map(|(name, _)| meter(name)).collect(),
+            write: meter("write"),
+        }
     }
 
     pub(super) fn report(&self) -> Vec<StageReport> {
-        let all = std::iter::once(&self.read).chain(&self.transforms).chain([&self.write]);
+        let all = self.sources.iter().chain(&self.transforms).chain([&self.write]);
         all.map(|meter| {
             let seen = meter.snapshot();
             let seconds = |time: Duration| time.as_secs_f64();
@@ -80,6 +83,13 @@ pub(super) async fn build(
     let mut scope = Scope::<StageError>::new(&control);
     let (pipeline, plan) = (&context.pipeline, &context.plan);
     let Some(planned) = plan.partitions.get(index) else { return Ok(None) };
+    let (Some(stage), Some(listed), Some(read_meter)) = (
+        pipeline.sources.get(planned.source),
+        plan.sources.get(planned.source),
+        context.meters.sources.get(planned.source),
+    ) else {
+        return Ok(None);
+    };
     let part = Arc::new(plan.part(planned));
     let edge_bytes = usize::try_from(plan.bound.edge_bytes).unwrap_or(usize::MAX);
     let batch_bytes = usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX);
@@ -112,17 +122,18 @@ pub(super) async fn build(
     let (live, mut left) = (Arc::clone(&context.live), planned.bytes);
     let data = &pipeline.definition.data.dataset;
     let read = ReadStage {
-        source: Arc::clone(&pipeline.source),
+        source: Arc::clone(&stage.source),
         part: Arc::clone(&part),
-        schema: Arc::clone(&plan.columns),
+        schema: Arc::clone(&listed.columns),
+        alignment: listed.alignment.clone(),
         limits: BatchLimits {
             rows: pipeline.definition.run.batch_rows,
             bytes: batch_bytes,
             row_bytes: data.max_row_bytes,
-            on_error: pipeline.definition.data.source.rejects.on_error,
+            on_error: stage.on_error,
         },
         limit,
-        meter: Arc::clone(&context.meters.read),
+        meter: Arc::clone(read_meter),
         seen: Box::new(move |batch: &Batch| {
             // Bytes of memory stand for bytes of input; the end of the partition sets it right.
             let bytes = u64::try_from(batch.memory_bytes()).unwrap_or(u64::MAX).min(left);
@@ -131,7 +142,7 @@ pub(super) async fn build(
         }),
     };
     let control = scope.control().clone();
-    scope.blocking(&pipeline.stage_names.first().cloned().unwrap_or_default(), {
+    scope.blocking(stage.name(), {
         let control = control.clone();
         move || read.run(start, outlet, &control)
     });
@@ -140,7 +151,8 @@ pub(super) async fn build(
     let write = WriteStage { meter: Arc::clone(&context.meters.write) };
     let shared = Arc::clone(&context);
     let written = Arc::clone(&part);
-    let sink = move || Sink::open(shared, index, written, limit, finished);
+    let of_source = planned.source;
+    let sink = move || Sink::open(shared, index, of_source, written, limit, finished);
     scope.blocking("write", move || write.run(sink, tell, to_write, &control));
 
     let ended = scope.join().await;
@@ -178,6 +190,7 @@ impl Sink {
     fn open(
         context: Arc<Context>,
         index: usize,
+        source: usize,
         part: Arc<Part>,
         limit: Option<RowLimit>,
         finished: oneshot::Sender<Finished>,
@@ -188,13 +201,14 @@ impl Sink {
             partition::clear(&context.place, &slot)?;
         }
         let pipeline = &context.pipeline;
+        let stage = pipeline.sources.get(source);
         let run = &pipeline.definition.run;
         let options = PartitionOptions {
             slot,
             part: Arc::clone(&part),
-            root: pipeline.root(),
+            root: stage.map_or_else(String::new, |stage| stage.root.clone()),
             schema: context.plan.schema.clone(),
-            stages: pipeline.book_stages.clone(),
+            stages: stage.map_or_else(Vec::new, |stage| stage.stages.clone()),
             limits: pipeline.shard_limits(),
             on_error: pipeline.definition.data.dataset.rejects.on_error,
             commits: CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) },
@@ -268,8 +282,7 @@ impl PartitionWriter for Sink {
         }
         let rows = built.record.rows;
         self.context.observer.event(&Event::Finished { partition: self.index, rows });
-        let source = self.context.pipeline.stage_names.first();
-        let source_rows = source.and_then(|name| built.record.books.get(name));
+        let source_rows = built.record.books.get(&built.record.source);
         let finished = Finished {
             partition: self.index,
             record: built.name,

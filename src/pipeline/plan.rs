@@ -3,19 +3,21 @@
 //! Invariant: a plan is a function of the definition, the inputs and what lies in the dataset's
 //! folder. Planning for a report takes no lock and writes nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use arrow_schema::SchemaRef;
+use serde::Serialize;
 
+use super::assembly::SourceStage;
+use super::listed::{Listed, ListedSource};
 use super::memory::Demand;
+use super::side::SideDigests;
 use super::{
     MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
-    REPORT_VERSION,
+    REPORT_VERSION, SourceReport,
 };
 use crate::dataset::adopt::Adopter;
-use crate::dataset::facts::{Fact, Facts, LearnedFrom};
+use crate::dataset::facts::Facts;
 use crate::dataset::merge::MERGE_BYTES;
 use crate::dataset::record::RecordName;
 use crate::dataset::stamps::Stamps;
@@ -24,7 +26,7 @@ use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
 use crate::shard::memory_bytes;
-use crate::sources::{BatchLimits, SourceError};
+use crate::sources::BatchLimits;
 use crate::stages::RowLimit;
 
 /// Held of each input for the whole run beside its path: its place in the list, and its stamp.
@@ -38,37 +40,43 @@ const AT_WORK_PATHS: usize = 4;
 /// What a run is about to do.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The source's columns.
-    pub(super) columns: SchemaRef,
     /// The row that they are stored as.
     pub(super) schema: RowSchema,
-    /// All inputs, sorted by path.
-    pub(super) inputs: Vec<Input>,
+    /// What the sources list, in dataset order.
+    pub(super) sources: Vec<ListedSource>,
     /// The partitions, in dataset order.
     pub(super) partitions: Vec<Planned>,
     /// Digests of inputs seen before.
     pub(super) stamps: Arc<Stamps>,
+    /// What planning had to hash.
+    pub(super) hashed: Hashed,
     /// The memory bound.
     pub(super) bound: MemoryBound,
 }
 
-/// The inputs, and what their rows are like.
-#[derive(Debug)]
-pub(super) struct Listed {
-    /// When listing began.
-    at: SystemTime,
-    /// All inputs, sorted by path.
-    inputs: Vec<Input>,
-    /// The source's columns.
-    columns: SchemaRef,
-    /// The row that they are stored as.
-    schema: RowSchema,
+/// Inputs that were hashed because no stamp told their digest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Hashed {
+    /// Files, and ranges of files.
+    pub inputs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Hashed {
+    pub(super) fn add(&mut self, part: &Part) {
+        self.inputs += part.inputs.len() as u64 + part.side.len() as u64;
+        self.bytes += part.inputs.iter().map(InputRange::bytes).sum::<u64>();
+        self.bytes += part.side.iter().map(|input| input.size).sum::<u64>();
+    }
 }
 
 /// One partition.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) index: usize,
+    /// Whose inputs it reads.
+    pub(super) source: usize,
     /// Names its working state.
     pub(super) slot: String,
     /// Bytes of its inputs.
@@ -103,19 +111,16 @@ impl Plan {
         self.partitions.get(index).map_or("", |planned| &planned.slot)
     }
 
-    /// Everything that is read, one after another.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = InputRange> + Clone {
-        self.partitions.iter().flat_map(|planned| {
-            let Part { inputs, side } = self.part(planned);
-            inputs
-                .into_iter()
-                .chain(side.into_iter().map(|input| InputRange { input, range: None }))
-        })
-    }
-
     /// What a partition reads.
     pub(super) fn part(&self, planned: &Planned) -> Part {
-        Part { inputs: planned.division.inputs(&self.inputs), side: planned.side.clone() }
+        let inputs = self.sources.get(planned.source).map(|source| source.inputs.as_slice());
+        let inputs = planned.division.inputs(inputs.unwrap_or_default());
+        Part { inputs, side: planned.side.clone() }
+    }
+
+    /// All inputs, in dataset order.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &Input> {
+        self.sources.iter().flat_map(|source| &source.inputs)
     }
 }
 
@@ -138,8 +143,10 @@ impl Pipeline {
             cache_key: self.home.cache_key().to_owned(),
             up_to_date: is_done && self.is_complete()?,
             fingerprint: self.definition.run.fingerprint,
-            inputs: plan.inputs.len() as u64,
-            input_bytes: plan.inputs.iter().map(|input| input.size).sum(),
+            inputs: plan.inputs().count() as u64,
+            input_bytes: plan.inputs().map(|input| input.size).sum(),
+            sources: self.source_reports(&plan),
+            hashed: plan.hashed,
             rows: rows.map(|n| n.min(limit)),
             free_bytes: self.storage.free_bytes(self.home.dir())?,
             partitions,
@@ -148,14 +155,16 @@ impl Pipeline {
     }
 
     fn partition_report(&self, plan: &Plan, planned: &Planned) -> PartitionReport {
-        let inputs = planned.division.inputs(&plan.inputs);
+        let Part { inputs, .. } = plan.part(planned);
+        let hint = || self.rows_hint(planned.source, &inputs);
         let (state, rows) = match &planned.state {
             State::Done(done) => (PartitionState::Done, Some(done.rows)),
-            State::Begun => (PartitionState::Begun, self.rows_hint(&inputs)),
-            State::New => (PartitionState::New, self.rows_hint(&inputs)),
+            State::Begun => (PartitionState::Begun, hint()),
+            State::New => (PartitionState::New, hint()),
         };
         PartitionReport {
             slot: planned.slot.clone(),
+            source: self.sources.get(planned.source).map_or("", SourceStage::name).to_owned(),
             state,
             first_input: inputs.first().map(|i| i.input.path.clone()).unwrap_or_default(),
             inputs: inputs.len() as u64,
@@ -164,20 +173,27 @@ impl Pipeline {
         }
     }
 
-    /// Lists the inputs and types the whole graph: what can be wrong before anything is written.
-    pub(super) fn list(&self) -> Result<Listed, PipelineError> {
-        let failed = |source| PipelineError::Source { stage: self.source_name(), source };
-        let at = SystemTime::now();
-        let inputs = self.source.list().map_err(failed)?;
-        if inputs.is_empty() && !self.definition.allow_empty.source {
-            return Err(PipelineError::NoInput {
-                source_name: self.source_name(),
-                root: self.definition.root.clone(),
-            });
-        }
-        let columns = self.source.schema(inputs.first()).map_err(failed)?;
-        let schema = self.row_schema(&columns)?;
-        Ok(Listed { at, inputs, columns, schema })
+    /// What each source lists.
+    pub(super) fn source_reports(&self, plan: &Plan) -> Vec<SourceReport> {
+        let report = |(stage, listed): (&SourceStage, &ListedSource)| SourceReport {
+            name: stage.name().to_owned(),
+            inputs: listed.inputs.len() as u64,
+            bytes: listed.inputs.iter().map(|input| input.size).sum(),
+        };
+        self.sources.iter().zip(&plan.sources).map(report).collect()
+    }
+
+    /// Everything that is read, one after another, with its root.
+    pub(super) fn ranges<'a>(
+        &'a self,
+        plan: &'a Plan,
+    ) -> impl Iterator<Item = (&'a str, InputRange)> + Clone {
+        plan.partitions.iter().flat_map(|planned| {
+            let root = self.sources.get(planned.source).map_or("", |stage| &stage.root);
+            let Part { inputs, side } = plan.part(planned);
+            let side = side.into_iter().map(|input| InputRange { input, range: None });
+            inputs.into_iter().chain(side).map(move |range| (root, range))
+        })
     }
 
     /// Plans. With a `place` the facts that were learned are kept there.
@@ -186,47 +202,66 @@ impl Pipeline {
         listed: Listed,
         place: Option<&Workplace>,
     ) -> Result<Plan, PipelineError> {
-        let Listed { at, inputs, columns, schema } = listed;
-        let failed = |source| PipelineError::Source { stage: self.source_name(), source };
+        let bound_of = |to_build: usize, largest| self.bound(&listed, to_build, largest);
         let mut facts = Facts::read(&*self.storage, &self.home)?;
-        let fingerprinting = self.definition.run.fingerprint;
-        let stamps = Arc::new(match place {
-            Some(place) => Stamps::open(place, fingerprinting, at)?,
-            None => Stamps::read(&*self.storage, &self.home, fingerprinting, at)?,
-        });
-        let divided = self.divide(&inputs, &mut facts, &stamps)?;
+        let mut divided = Vec::new();
+        let mut cuts = BTreeMap::new();
+        for (source, (stage, of_stage)) in self.sources.iter().zip(&listed.sources).enumerate() {
+            let (parts, learned) = self.divide(stage, &of_stage.inputs, listed.at, &facts)?;
+            divided.extend(parts.into_iter().map(|part| (source, part)));
+            cuts.insert(stage.name().to_owned(), learned);
+        }
+        (facts.cuts, facts.schemas) = (cuts, listed.schemas.clone());
         if let Some(place) = place {
             facts.write(place)?;
         }
-        let types = types_to_json(&columns).map_err(|error| PipelineError::Stage {
-            stage: self.source_name(),
+        let types = types_to_json(&listed.columns).map_err(|error| PipelineError::Stage {
+            stage: self.sources.first().map_or("", SourceStage::name).to_owned(),
             message: error.to_string(),
-            hint: None,
+            hint: Some(error.hint().to_owned()),
         })?;
+        let by = self.definition.run.fingerprint;
+        let stamps = Arc::new(match place {
+            Some(place) => Stamps::open(place, by, listed.at)?,
+            None => Stamps::read(&*self.storage, &self.home, by, listed.at)?,
+        });
         let adopter = Adopter::new(
             Arc::clone(&self.storage),
             self.home.clone(),
             Arc::clone(&stamps),
             facts.set_aside.clone(),
         )?;
-        let mut digests = SideDigests { pipeline: self, stamps: &stamps, known: HashMap::new() };
-        let mut partitions = Vec::with_capacity(divided.len());
+        let mut digests: Vec<_> =
+            self.sources.iter().map(|stage| SideDigests::new(stage, &stamps)).collect();
+        let mut hashed = Hashed::default();
+        let mut partitions: Vec<Planned> = Vec::with_capacity(divided.len());
         let mut largest_part = 0;
         // What is left to a partition is known for sure only while all those before it are done.
         let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
         let mut is_known = true;
-        for (index, division) in divided.into_iter().enumerate() {
+        for (index, (source, division)) in divided.into_iter().enumerate() {
             if limit.as_ref().is_some_and(RowLimit::is_reached) {
                 break;
             }
-            let ranges = division.inputs(&inputs);
+            let (Some(stage), Some(of_stage), Some(digests)) =
+                (self.sources.get(source), listed.sources.get(source), digests.get_mut(source))
+            else {
+                break;
+            };
+            let ranges = division.inputs(&of_stage.inputs);
             let own: Vec<Input> = ranges.iter().map(|range| range.input.clone()).collect();
-            let side = self.source.side_inputs(&own).map_err(failed)?;
-            let slot = self.slot_of(&ranges, &side, &mut digests, &types)?;
+            let side = stage.source.side_inputs(&own).map_err(|e| stage.error(e))?;
+            let b3 = side.iter().map(|input| digests.of(input, &mut hashed));
+            let b3 = b3.collect::<Result<Vec<_>, _>>()?;
+            let slot = self.slot_of(stage, &ranges, side.iter().zip(&b3), &types);
             let bytes = ranges.iter().map(InputRange::bytes).sum();
             let part = Part { inputs: ranges, side };
             let left = limit.as_ref().map(RowLimit::left);
-            let reused = if is_known { self.reused(&slot, &part, left, &adopter)? } else { None };
+            let reused = if is_known {
+                reused(stage, &slot, &part, left, &adopter, &mut hashed)?
+            } else {
+                None
+            };
             let state = if let Some(done) = reused {
                 if let Some(limit) = &mut limit {
                     limit.spend(done.source_rows);
@@ -234,7 +269,9 @@ impl Pipeline {
                 State::Done(done)
             } else {
                 is_known = limit.is_none();
-                if let (Some(limit), Some(rows)) = (&mut limit, self.rows_hint(&part.inputs)) {
+                if let (Some(limit), Some(rows)) =
+                    (&mut limit, self.rows_hint(source, &part.inputs))
+                {
                     limit.spend(rows);
                 }
                 let begun = self.storage.stat(&self.home.begun(&slot))?;
@@ -243,114 +280,66 @@ impl Pipeline {
             if !matches!(state, State::Done(_)) {
                 largest_part = largest_part.max(held_bytes(&part));
             }
-            partitions.push(Planned { index, slot, bytes, state, division, side: part.side });
+            let side = part.side;
+            partitions.push(Planned { index, source, slot, bytes, state, division, side });
         }
         let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
-        let bound = self.bound(&inputs, &schema, n_to_build, largest_part)?;
-        Ok(Plan { columns, schema, inputs, partitions, stamps, bound })
+        let bound = bound_of(n_to_build, largest_part)?;
+        drop(digests);
+        let Listed { schema, sources, .. } = listed;
+        Ok(Plan { schema, sources, partitions, stamps, hashed, bound })
     }
 
     /// Source rows of inputs, where they are known without reading them.
-    fn rows_hint(&self, inputs: &[InputRange]) -> Option<u64> {
+    fn rows_hint(&self, source: usize, inputs: &[InputRange]) -> Option<u64> {
+        let source = &self.sources.get(source)?.source;
         let hint = |range: &InputRange| match range.range {
-            None => self.source.rows_hint(&range.input),
+            None => source.rows_hint(&range.input),
             Some(_) => None,
         };
         inputs.iter().map(hint).sum()
     }
 
-    fn source_name(&self) -> String {
-        self.definition.data.source.name.clone()
-    }
-
-    /// Divides the inputs; where a large one is cut is learned once and kept as a fact.
-    fn divide(
+    fn slot_of<'a>(
         &self,
-        inputs: &[Input],
-        facts: &mut Facts,
-        stamps: &Stamps,
-    ) -> Result<Vec<division::Planned>, PipelineError> {
-        let partition_bytes = self.definition.data.dataset.partition_bytes;
-        let (root, source) = (self.root(), self.source_name());
-        let mut learned = BTreeMap::new();
-        let cut = |input: &Input| -> Result<Vec<u64>, PipelineError> {
-            let now = LearnedFrom::new(&root, &input.path, stamps.stamp(input));
-            let cuts = match facts.cuts(&source, &now, stamps.fingerprinting()) {
-                Some(cuts) => cuts.to_vec(),
-                None => self.source.cuts(input, partition_bytes).map_err(|source| {
-                    PipelineError::Source { stage: self.source_name(), source }
-                })?,
-            };
-            learned
-                .insert(input.path.clone(), Fact { learned_from: Some(now), value: cuts.clone() });
-            Ok(cuts)
-        };
-        let divided =
-            division::partitions(inputs, partition_bytes, cut).collect::<Result<_, _>>()?;
-        facts.cuts = [(source, learned)].into();
-        Ok(divided)
-    }
-
-    fn slot_of(
-        &self,
+        stage: &SourceStage,
         inputs: &[InputRange],
-        side: &[Input],
-        digests: &mut SideDigests<'_>,
+        side: impl Iterator<Item = (&'a Input, &'a String)>,
         types: &serde_json::Value,
-    ) -> Result<String, PipelineError> {
-        let b3: Vec<String> =
-            side.iter().map(|input| digests.of(input)).collect::<Result<_, _>>()?;
+    ) -> String {
         let inputs = inputs.iter().map(|range| InputName {
             path: &range.input.path,
             size: range.bytes(),
             range: range.range.as_ref(),
             b3: None,
         });
-        let side = side.iter().zip(&b3).map(|(input, b3)| InputName {
+        let side = side.map(|(input, b3)| InputName {
             path: &input.path,
             size: input.size,
             range: None,
             b3: Some(b3),
         });
         let (inputs, side): (Vec<_>, Vec<_>) = (inputs.collect(), side.collect());
-        Ok(slot(self.home.cache_key(), &inputs, &side, types))
-    }
-
-    /// The record of an earlier run that is taken over, if there is one.
-    fn reused(
-        &self,
-        slot: &str,
-        part: &Part,
-        limit: Option<u64>,
-        adopter: &Adopter,
-    ) -> Result<Option<Done>, PipelineError> {
-        let hash = |part: &Part| {
-            let failed = |source| PipelineError::Source { stage: self.source_name(), source };
-            self.source.digests(part).map_err(failed)
-        };
-        let found = adopter.adopt(slot, &self.root(), part, limit, hash)?;
-        Ok(found.map(|(name, record)| {
-            let source_rows = record.books.get(&self.source_name()).map_or(0, |b| b.entered);
-            Done { name, rows: record.rows, source_rows }
-        }))
+        slot(self.home.cache_key(), stage.name(), &inputs, &side, types)
     }
 
     fn bound(
         &self,
-        inputs: &[Input],
-        schema: &RowSchema,
+        listed: &Listed,
         n_to_build: usize,
         largest_part: usize,
     ) -> Result<MemoryBound, PipelineError> {
         let (run, data) = (&self.definition.run, &self.definition.data.dataset);
-        let limits = BatchLimits {
+        let limits = |stage: &SourceStage| BatchLimits {
             rows: run.batch_rows,
             bytes: run.batch_bytes,
             row_bytes: data.max_row_bytes,
-            on_error: self.definition.data.source.rejects.on_error,
+            on_error: stage.on_error,
         };
-        let listed = inputs.iter().map(|input| LISTED_BYTES + input.path.len()).sum::<usize>();
-        let writer_bytes = memory_bytes(schema, &self.shard_limits());
+        let inputs = listed.inputs().map(|input| LISTED_BYTES + input.path.len());
+        let inputs_bytes = inputs.sum::<usize>() as u64;
+        let readers = self.sources.iter().map(|stage| stage.source.reader_bytes(limits(stage)));
+        let writer_bytes = memory_bytes(&listed.schema, &self.shard_limits());
         let growth = self.transforms.iter().fold(100, |percent: u64, transform| {
             percent.saturating_mul(transform.growth_percent()).div_ceil(100)
         });
@@ -364,10 +353,10 @@ impl Pipeline {
             row_bytes: data.max_row_bytes,
             transforms: self.transforms.len(),
             growth_percent: growth,
-            inputs_bytes: listed as u64,
-            reader_bytes: self.source.reader_bytes(limits),
+            inputs_bytes,
+            reader_bytes: readers.max().unwrap_or(0),
             writer_bytes: writer_bytes.saturating_add(largest_part as u64),
-            finish_bytes: if schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
+            finish_bytes: if listed.schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })
     }
 }
@@ -378,45 +367,24 @@ fn held_bytes(part: &Part) -> usize {
     inputs.map(|input| AT_WORK_BYTES + AT_WORK_PATHS * input.path.len()).sum()
 }
 
-/// Digests of side inputs, each found once.
-struct SideDigests<'a> {
-    pipeline: &'a Pipeline,
-    stamps: &'a Stamps,
-    known: HashMap<String, String>,
-}
-
-impl SideDigests<'_> {
-    fn of(&mut self, input: &Input) -> Result<String, PipelineError> {
-        if let Some(b3) = self.known.get(&input.path) {
-            return Ok(b3.clone());
-        }
-        let range = InputRange { input: input.clone(), range: None };
-        let root = self.pipeline.root();
-        let digest = match self.stamps.digest(&root, &range) {
-            Some(digest) => digest.blake3,
-            None => self.hash(&root, &range)?,
-        };
-        let b3 = digest.to_hex().to_string();
-        self.known.insert(input.path.clone(), b3.clone());
-        Ok(b3)
-    }
-
-    fn hash(&self, root: &str, range: &InputRange) -> Result<blake3::Hash, PipelineError> {
-        let part = Part { inputs: Vec::new(), side: vec![range.input.clone()] };
-        let stage = self.pipeline.source_name();
-        let changed = SourceError::Changed { path: range.input.path.clone() };
-        let failed = |source| PipelineError::Source { stage, source };
-        match self.pipeline.source.digests(&part) {
-            Ok(digests) => match digests.first() {
-                Some(digest) => {
-                    self.stamps.learn(root, range, digest.blake3)?;
-                    Ok(digest.blake3)
-                }
-                None => Err(failed(changed)),
-            },
-            Err(error) => Err(failed(error)),
-        }
-    }
+/// The record of an earlier run that is taken over, if there is one.
+fn reused(
+    stage: &SourceStage,
+    slot: &str,
+    part: &Part,
+    limit: Option<u64>,
+    adopter: &Adopter,
+    hashed: &mut Hashed,
+) -> Result<Option<Done>, PipelineError> {
+    let hash = |part: &Part| {
+        hashed.add(part);
+        stage.source.digests(part).map_err(|e| stage.error(e))
+    };
+    let found = adopter.adopt(slot, &stage.root, part, limit, hash)?;
+    Ok(found.map(|(name, record)| {
+        let source_rows = record.books.get(stage.name()).map_or(0, |b| b.entered);
+        Done { name, rows: record.rows, source_rows }
+    }))
 }
 
 impl Planned {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Hashed;
 use crate::fingerprint::Fingerprinting;
 
 /// Version of the documents that commands print with `--json`.
@@ -108,6 +109,10 @@ pub struct PlanReport {
     pub inputs: u64,
     /// Their bytes.
     pub input_bytes: u64,
+    /// What each source lists, in dataset order.
+    pub sources: Vec<SourceReport>,
+    /// What had to be hashed to know what is done.
+    pub hashed: Hashed,
     /// Rows, where they are known without reading.
     pub rows: Option<u64>,
     /// Bytes that are free for the dataset, where the system tells.
@@ -118,11 +123,24 @@ pub struct PlanReport {
     pub memory: super::MemoryBound,
 }
 
+/// What a source lists.
+#[derive(Debug, Clone, Serialize)]
+pub struct SourceReport {
+    /// Its name.
+    pub name: String,
+    /// Files to read.
+    pub inputs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// One partition of a plan.
 #[derive(Debug, Clone, Serialize)]
 pub struct PartitionReport {
     /// Names its working state.
     pub slot: String,
+    /// The source whose inputs it reads.
+    pub source: String,
     /// What a run would do with it.
     pub state: PartitionState,
     /// Its first input.
@@ -168,11 +186,13 @@ pub struct CheckReport {
     pub dataset: String,
     /// The cache key.
     pub cache_key: String,
-    /// Files that the source matches.
+    /// Files that the sources match.
     pub inputs: u64,
     /// Their bytes.
     pub input_bytes: u64,
-    /// Rows of the batch that was sent through.
+    /// What each source lists, in dataset order.
+    pub sources: Vec<SourceReport>,
+    /// Rows of the batches that were sent through, the first of each source.
     pub sample_rows: u64,
     /// Bytes that a row of the sample takes in the dataset, on average.
     pub row_bytes: Option<u64>,

@@ -61,7 +61,7 @@ impl Pipeline {
             place: Arc::clone(&place),
             stamps: Arc::clone(&plan.stamps),
             plan: Arc::clone(&plan),
-            meters: Meters::new(&self.stage_names),
+            meters: Meters::new(self),
             observer,
             live,
         });
@@ -89,8 +89,7 @@ impl Pipeline {
             // A run that was cut off may have left what led to the record.
             partition::clear(&place, &done.slot)?;
         }
-        let root = self.root();
-        plan.stamps.compact(&place, plan.ranges().map(|range| (&root, range)))?;
+        plan.stamps.compact(&place, self.ranges(&plan))?;
         self.note(&place, &plan)?;
         Ok(Prepared { place: Arc::new(place), plan })
     }
@@ -190,12 +189,13 @@ impl Pipeline {
         partitions: &[PlannedPartition],
     ) -> Result<Report, PipelineError> {
         let budgets = self.definition.budgets();
+        let stages: Vec<_> = self.sources.iter().map(|source| source.stages.clone()).collect();
         let generation = Generation {
             definition: &self.identity.json,
             schema: &plan.schema,
-            stages: &self.book_stages,
+            stages: &stages,
             budgets: &budgets,
-            allow_empty: self.definition.allow_empty.dataset,
+            allow_empty: self.definition.allow_empty,
         };
         let sentinel = finalize(place, &generation, partitions)?;
         if partitions.len() < plan.partitions.len()
@@ -208,6 +208,7 @@ impl Pipeline {
         if self.definition.becomes_current {
             place.set_current(&sentinel)?;
         }
+        partition::clear_all(place)?;
         self.describe()
     }
 

@@ -254,8 +254,10 @@ struct Fingerprint<'a> {
 
 impl<'a> Fingerprint<'a> {
     fn new(options: &'a WriterOptions, first: Option<Position>, next: Next) -> Self {
-        let WriterOptions { cache_key, slot, inputs, .. } = options;
-        let source = layout::sorted(&json!({ "from": first, "to": next.position() }));
+        let WriterOptions { cache_key, slot, inputs, stages, .. } = options;
+        let source = layout::sorted(
+            &json!({ "from": first, "name": stages.first(), "to": next.position() }),
+        );
         let mut hash = ObjectHash::new();
         hash.text("cache_key", cache_key);
         hash.inputs("inputs", inputs.iter().map(name_of));

@@ -9,10 +9,12 @@
 //! 2. A stage that is asked to stop leaves a commit behind it; one that is cancelled leaves whatever
 //!    was committed before.
 
+mod align;
 mod limit;
 mod read;
 mod write;
 
+pub use align::{Alignment, Misaligned, common_columns};
 pub use limit::RowLimit;
 pub use read::{ReadStage, Start};
 pub use write::{PartitionWriter, WriteStage};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use tokio::sync::oneshot;
 
-use super::{EndOfInputs, RowLimit};
+use super::{Alignment, EndOfInputs, RowLimit};
 use crate::batch::{Batch, Restart};
 use crate::graph::{Control, Halt, Meter, Outlet};
 use crate::inputs::Part;
@@ -28,6 +28,8 @@ pub struct ReadStage {
     pub part: Arc<Part>,
     /// The columns that were fixed at planning.
     pub schema: SchemaRef,
+    /// What gives its rows the columns of the other sources.
+    pub alignment: Option<Arc<Alignment>>,
     /// How large batches may be.
     pub limits: BatchLimits,
     /// How many source rows may be read at most.
@@ -68,6 +70,10 @@ impl ReadStage {
                 break;
             }
             let Some(batch) = self.timed(|_| reader.next())? else { break };
+            let batch = match &self.alignment {
+                Some(alignment) => alignment.apply(batch).map_err(|e| Halt::Cause(e.into()))?,
+                None => batch,
+            };
             let batch = match &mut self.limit {
                 Some(limit) => limit.cut(batch),
                 None => batch,

@@ -123,7 +123,7 @@ impl Fake {
                 b3: None,
             })
             .collect();
-        slot(self.home().cache_key(), &names, &[], &json!([]))
+        slot(self.home().cache_key(), "letters", &names, &[], &json!([]))
     }
 
     /// Builds the partitions of `order` that are not built yet, and the dataset if it has all.
@@ -164,7 +164,7 @@ impl Fake {
         let generation = Generation {
             definition: &definition,
             schema: &schema,
-            stages: &stages,
+            stages: std::slice::from_ref(&stages),
             budgets: &[],
             allow_empty: false,
         };

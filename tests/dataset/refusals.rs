@@ -23,7 +23,7 @@ fn finalize_again(memory: &Memory, fake: &Fake, records: &[RecordName]) -> Resul
     let generation = Generation {
         definition: &definition,
         schema: &schema,
-        stages: &stages,
+        stages: std::slice::from_ref(&stages),
         budgets: &[],
         allow_empty: false,
     };
@@ -147,7 +147,7 @@ fn a_definition_that_is_not_what_the_key_hashes_is_refused() {
     let generation = Generation {
         definition: &definition,
         schema: &schema,
-        stages: &stages,
+        stages: std::slice::from_ref(&stages),
         budgets: &[],
         allow_empty: true,
     };
@@ -349,7 +349,7 @@ fn a_record_of_another_slot_does_not_count() {
     let generation = Generation {
         definition: &definition,
         schema: &schema,
-        stages: &stages,
+        stages: std::slice::from_ref(&stages),
         budgets: &[],
         allow_empty: false,
     };

@@ -1,0 +1,173 @@
+//! What there is to read: the inputs of each source, their columns, and where large ones are cut.
+//!
+//! Leaves out: partitions and what earlier runs have done of them (`plan`).
+//!
+//! Invariant: what is learned from an input (types, cut points) is a function of its bytes and of the
+//! definition. A fact that an earlier run kept is taken only while the input it was learned from is
+//! the same; so it spares reading, and decides nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arrow_schema::SchemaRef;
+
+use super::assembly::SourceStage;
+use super::{Pipeline, PipelineError};
+use crate::dataset::facts::{Fact, Facts, LearnedFrom};
+use crate::dataset::plan as division;
+use crate::fingerprint::{Stamp, types_from_json, types_to_json};
+use crate::inputs::Input;
+use crate::schema::RowSchema;
+use crate::stages::{Alignment, common_columns};
+
+/// The inputs, and what their rows are like.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// When listing began.
+    pub(super) at: SystemTime,
+    /// What each source lists.
+    pub(super) sources: Vec<ListedSource>,
+    /// The columns of every source.
+    pub(super) columns: SchemaRef,
+    /// The row that they are stored as.
+    pub(super) schema: RowSchema,
+    /// What was learned of the columns.
+    pub(super) schemas: BTreeMap<String, Fact<serde_json::Value>>,
+}
+
+/// What a source lists.
+#[derive(Debug)]
+pub(super) struct ListedSource {
+    /// Its inputs, sorted by path.
+    pub(super) inputs: Vec<Input>,
+    /// Its own columns.
+    pub(super) columns: SchemaRef,
+    /// What brings its batches to the columns of all sources.
+    pub(super) alignment: Option<Arc<Alignment>>,
+}
+
+impl Listed {
+    /// The inputs of all sources.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &Input> {
+        self.sources.iter().flat_map(|source| &source.inputs)
+    }
+}
+
+impl Pipeline {
+    /// Lists the inputs and types the whole graph: what can be wrong before anything is written.
+    pub(super) fn list(&self) -> Result<Listed, PipelineError> {
+        let at = SystemTime::now();
+        let mut listed = Vec::new();
+        for (stage, place) in self.sources.iter().zip(&self.definition.places) {
+            let inputs = stage.source.list().map_err(|e| stage.error(e))?;
+            if inputs.is_empty() && !place.allow_empty {
+                return Err(PipelineError::NoInput {
+                    source_name: stage.name().to_owned(),
+                    root: place.root.clone(),
+                });
+            }
+            listed.push(inputs);
+        }
+        let facts = Facts::read(&*self.storage, &self.home)?;
+        let mut schemas = BTreeMap::new();
+        let mut own = Vec::new();
+        for (stage, inputs) in self.sources.iter().zip(&listed) {
+            own.push(self.columns_of(stage, inputs.first(), at, &facts, &mut schemas)?);
+        }
+        let columns = self.common_columns(&own, &listed)?;
+        let schema = self.row_schema(&columns)?;
+        let mut sources = Vec::new();
+        for ((stage, inputs), own) in self.sources.iter().zip(listed).zip(own) {
+            // Nothing is read of a source without inputs.
+            let alignment = if inputs.is_empty() {
+                None
+            } else {
+                Alignment::new(&own, &columns).map_err(|e| stage.error(e.into()))?.map(Arc::new)
+            };
+            sources.push(ListedSource { inputs, columns: own, alignment });
+        }
+        Ok(Listed { at, sources, columns, schema, schemas })
+    }
+
+    /// The columns of a source, from the first of its inputs or what was learned from it before.
+    fn columns_of(
+        &self,
+        stage: &SourceStage,
+        first: Option<&Input>,
+        listed_at: SystemTime,
+        facts: &Facts,
+        learned: &mut BTreeMap<String, Fact<serde_json::Value>>,
+    ) -> Result<SchemaRef, PipelineError> {
+        let (name, by) = (stage.name(), self.definition.run.fingerprint);
+        let now = first.map(|input| {
+            let stamp = Stamp::new(input.size, input.modified, input.changed).settled(listed_at);
+            LearnedFrom::new(&stage.root, &input.path, stamp)
+        });
+        let known = now.as_ref().and_then(|now| facts.schema(name, now, by));
+        let known = known.and_then(|types| types_from_json(types).ok());
+        let columns = match known {
+            Some(columns) => Arc::new(columns),
+            None => stage.source.schema(first).map_err(|e| stage.error(e))?,
+        };
+        // What is not read back as it was is learned each time; what cannot be stored at all is
+        // refused when the row is typed.
+        if let Ok(value) = types_to_json(&columns)
+            && types_from_json(&value).is_ok_and(|read| read == *columns)
+        {
+            learned.insert(name.to_owned(), Fact { learned_from: now, value });
+        }
+        Ok(columns)
+    }
+
+    /// The columns that the rows of every source have.
+    fn common_columns(
+        &self,
+        own: &[SchemaRef],
+        inputs: &[Vec<Input>],
+    ) -> Result<SchemaRef, PipelineError> {
+        let named = self.sources.iter().map(SourceStage::name).zip(own);
+        // Without inputs there are no rows whose columns could differ.
+        let mut read: Vec<_> = named
+            .clone()
+            .zip(inputs)
+            .filter(|(_, inputs)| !inputs.is_empty())
+            .map(|(named, _)| named)
+            .collect();
+        if read.is_empty() {
+            read.extend(named.take(1));
+        }
+        common_columns(&read).map_err(|error| {
+            let hint = "give both the same columns and types, with keys like `types` and `columns`";
+            let keys = ["sources", &error.other];
+            self.definition.error_at(&keys, error.to_string(), Some(hint.to_owned())).into()
+        })
+    }
+
+    /// Divides the inputs of a source; where a large one is cut is learned once and kept as a fact.
+    pub(super) fn divide(
+        &self,
+        stage: &SourceStage,
+        inputs: &[Input],
+        listed_at: SystemTime,
+        facts: &Facts,
+    ) -> Result<(Vec<division::Planned>, BTreeMap<String, Fact<Vec<u64>>>), PipelineError> {
+        let partition_bytes = self.definition.data.dataset.partition_bytes;
+        let by = self.definition.run.fingerprint;
+        let mut learned = BTreeMap::new();
+        let cut = |input: &Input| -> Result<Vec<u64>, PipelineError> {
+            let stamp = Stamp::new(input.size, input.modified, input.changed).settled(listed_at);
+            let now = LearnedFrom::new(&stage.root, &input.path, stamp);
+            let cuts = match facts.cuts(stage.name(), &now, by) {
+                Some(cuts) => cuts.to_vec(),
+                None => stage.source.cuts(input, partition_bytes).map_err(|e| stage.error(e))?,
+            };
+            let fact = Fact { learned_from: Some(now), value: cuts.clone() };
+            learned.insert(input.path.clone(), fact);
+            Ok(cuts)
+        };
+        let divided =
+            division::partitions(inputs, partition_bytes, cut).collect::<Result<_, _>>()?;
+        Ok((divided, learned))
+    }
+}
