@@ -7,12 +7,17 @@ mod command;
 #[path = "../examples/custom_source.rs"]
 mod custom_source;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow_schema::SchemaRef;
 use clap::Parser;
 use command::{Place, files_of};
 use custom_source::registry;
+use rowmill::batch::Batch;
 use rowmill::cli::{Cli, CliError, Console};
 use rowmill::config::json_schema;
 use rowmill::dataset::Dataset;
+use rowmill::transforms::{Emit, SettingsError, Stage, Transform, TransformError, TransformType};
 
 const DEFINITION: &str = r#"version = 1
 name = "pictures"
@@ -93,4 +98,62 @@ fn they_get_what_built_in_ones_get() {
     // The program that does not bring them says what it knows.
     let ran = place.rowmill(&["check", "p.toml"]);
     ran.fails(2, &["there is no type `pgm` of sources"]);
+}
+
+/// A transform with a bug: it ends its thread at the fifth input, while `IS_BROKEN`.
+#[derive(Debug)]
+struct Fragile;
+
+static IS_BROKEN: AtomicBool = AtomicBool::new(true);
+
+const FRAGILE: TransformType = TransformType {
+    name: "fragile",
+    version: 1,
+    about: "passes rows on, or dies",
+    settings: |_| schemars::json_schema!({ "type": "object" }),
+    make: |_| Ok(Box::new(Fragile)),
+};
+
+impl Transform for Fragile {
+    fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError> {
+        Ok(SchemaRef::clone(input))
+    }
+
+    fn apply(&self, _: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+        let paths = batch.rows.column_by_name("path").unwrap();
+        let paths = arrow_array::cast::as_string_array(paths);
+        let dies = paths.iter().flatten().any(|path| path == "4.pgm");
+        assert!(!(dies && IS_BROKEN.load(Ordering::SeqCst)), "a bug of somebody else");
+        Ok(emit.emit(batch)?)
+    }
+}
+
+#[test]
+fn a_stage_that_dies_leaves_no_sentinel_and_loses_no_row() {
+    let place = pictures();
+    let definition =
+        DEFINITION.replace("[dataset]", "[transforms.x]\ntype = \"fragile\"\n[dataset]");
+    place.write("p.toml", definition.replace("pictures\"\n\n", "fragile\"\n\n"));
+    let run = |jobs: &str| {
+        let (definition, out) = (place.path("p.toml"), place.path("data"));
+        let args = ["custom_source", "run", definition.to_str().unwrap(), "--jobs", jobs, "--out"];
+        let args = args.into_iter().chain(out.to_str());
+        let cli = Cli::parse_from(args);
+        cli.perform(registry().with(&[], &[FRAGILE]), &Console::new())
+    };
+    for jobs in ["1", "3"] {
+        let error = run(jobs).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        let text = format!("{error:?}");
+        assert!(text.contains("a bug of somebody else"), "{text}");
+        let error = Dataset::open(place.path("data/fragile")).unwrap_err();
+        assert!(error.to_string().contains("holds no complete dataset"), "{error}");
+    }
+    IS_BROKEN.store(false, Ordering::SeqCst);
+    run("2").unwrap();
+    let resumed = files_of(&place.path("data"));
+    std::fs::remove_dir_all(place.path("data")).unwrap();
+    run("2").unwrap();
+    assert_eq!(files_of(&place.path("data")), resumed);
+    assert_eq!(Dataset::open(place.path("data/fragile")).unwrap().n_rows(), 9);
 }
