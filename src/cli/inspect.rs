@@ -104,7 +104,7 @@ fn text(contents: &Contents) -> String {
 fn row_text(row: &RowContents) -> String {
     let mut text = String::new();
     writeln!(text, "row {} (shard {}, row {} in it)", row.row, row.shard, row.row_in_shard).ok();
-    writeln!(text, "from {}, source row {}", row.input, row.source_row).ok();
+    writeln!(text, "from {}, source row {}", row.input.escape_debug(), row.source_row).ok();
     let width = row.values.keys().map(|name| name.chars().count()).max().unwrap_or(0);
     for (name, value) in &row.values {
         let value = match value {

@@ -112,7 +112,8 @@ impl Console {
     pub fn new() -> Self {
         // https://no-color.org: set and not empty.
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { color: std::io::stderr().is_terminal() && !refused }
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { color: std::io::stderr().is_terminal() && !refused && !dumb }
     }
 
     /// Whether stderr takes colors.

@@ -48,7 +48,7 @@ pub(super) const TYPE: SourceType = SourceType {
 /// Types are inferred from records that end within this many bytes.
 const INFER_BYTES: u64 = 16 << 20;
 /// The most columns that a header may have.
-const MOST_COLUMNS: usize = 1 << 20;
+const MOST_COLUMNS: usize = 1 << 16;
 
 /// Settings of the `csv` source.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
