@@ -15,7 +15,7 @@ use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
-use super::array_rows::damaged;
+use super::array_files::damaged;
 use super::content::Content;
 use super::{BadRow, INPUT_DAMAGED, Input, SourceError};
 

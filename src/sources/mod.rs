@@ -15,6 +15,7 @@
 //! 4. A source row is one row or one reject; no other event has stage 0.
 
 mod archive;
+mod array_files;
 mod array_rows;
 mod arrays;
 mod content;

@@ -22,7 +22,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::array_rows::{Arrays, Format, RowReader, cut_points, damaged};
+use super::array_files::{Arrays, Format, cut_points, damaged};
+use super::array_rows::RowReader;
 use super::arrays::{ArrayHead, head_bytes, refused};
 use super::content::{Compression, Content, Contents};
 use super::listing::Listing;

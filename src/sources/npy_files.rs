@@ -10,7 +10,7 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
 
-use super::array_rows::{Arrays, FEWER_BYTES, MORE_BYTES, damaged, other_length};
+use super::array_files::{Arrays, FEWER_BYTES, MORE_BYTES, damaged, other_length};
 use super::arrays::{Item, column, refused, swap_bytes, to_row_major};
 use super::content::Content;
 use super::files::stem_of;

@@ -11,8 +11,13 @@ use crate::command::{Place, Ran, python, test_data};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The definitions that are tested here.
-const TESTED: [&str; 4] =
-    ["fashion-mnist.toml", "nyc-flights.toml", "penguins.toml", "rust-corpus.toml"];
+const TESTED: [&str; 5] = [
+    "fashion-mnist.toml",
+    "maths-questions.toml",
+    "nyc-flights.toml",
+    "penguins.toml",
+    "rust-corpus.toml",
+];
 
 #[test]
 fn every_definition_that_is_shipped_is_tested() {
@@ -40,6 +45,7 @@ fn build(place: &Place, name: &str, variable: (&str, &Path)) -> PathBuf {
 }
 
 /// Runs a script of `tests/reference`.
+#[expect(clippy::print_stderr, reason = "it says what it has measured")]
 fn reference(mut python: Command, script: &str, args: &[&Path]) {
     python.arg(Path::new(ROOT).join("tests/reference").join(script)).args(args);
     let output = python.output().unwrap();
@@ -73,6 +79,11 @@ fn flights_in_a_zip_archive_have_the_values_that_python_reads() {
 #[test]
 fn penguins_have_files_named_for_columns_with_odd_names() {
     build_and_compare("penguins", "PALMERPENGUINS", "palmerpenguins", &["numpy"]);
+}
+
+#[test]
+fn questions_in_json_lines_have_the_texts_that_python_reads() {
+    build_and_compare("maths-questions", "GSM8K", "gsm8k-jsonl", &["numpy"]);
 }
 
 /// A folder like the one where cargo keeps the sources of crates.

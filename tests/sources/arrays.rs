@@ -491,7 +491,8 @@ fn a_bad_input_is_one_reject_and_the_next_ones_are_read() {
 #[test]
 fn rows_before_damage_are_kept_and_those_of_both_files() {
     let n = 100_u8;
-    let values: Vec<u8> = (0..100 * 3000_u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    let values: Vec<u8> =
+        (0..100 * 3000_u32).map(|i| (i.wrapping_mul(i) >> 7).to_le_bytes()[0]).collect();
     let images = gzip(&idx(8, &[n.into(), 3000], &values));
     let labels = idx(8, &[n.into()], &counting(n));
     let flipped = |mut bytes: Vec<u8>, at: usize| {
