@@ -58,12 +58,13 @@ pub struct Part {
     pub side: Vec<Input>,
 }
 
-/// BLAKE3 of an input's bytes (of its range, where it has one).
+/// BLAKE3 of an input's bytes (of its range, where it has one; followed by the footer, of formats whose
+/// footer says what a range holds).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputDigest {
     /// Path relative to the source's root.
     pub path: String,
-    /// Number of bytes hashed.
+    /// Number of bytes of the input or of its range.
     pub size: u64,
     /// The digest.
     pub blake3: blake3::Hash,

@@ -16,7 +16,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -69,19 +69,8 @@ impl Folder {
     ) -> Result<OpenInput, SourceError> {
         let range = range.cloned().unwrap_or(0..input.size);
         let from = from.unwrap_or(range.start);
-        let path = self.root.join(&input.path);
-        // Without this flag, opening a pipe that took the file's place would wait for a writer.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits();
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(i32::try_from(flags).unwrap_or(0))
-            .open(&path);
-        let mut file = opened.map_err(|e| gone_or_io(&input.path, e))?;
-        let found = file.metadata().map_err(|e| io(&input.path, e))?;
-        if !input.is_as_listed(&as_input(&input.path, &found)?)
-            || range.end > input.size
-            || from > range.end
-        {
+        let (mut file, path) = self.open_file(input)?;
+        if range.end > input.size || from > range.end {
             return Err(SourceError::Changed { path: input.path.clone() });
         }
         if from > 0 {
@@ -89,6 +78,60 @@ impl Folder {
         }
         let hasher = (from == range.start).then(blake3::Hasher::new);
         Ok(OpenInput { file, path, input: input.clone(), end: range.end, position: from, hasher })
+    }
+
+    /// Opens an input whose bytes are read here and there.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is not what was listed.
+    pub fn open_anywhere(&self, input: &Input) -> Result<PlacedInput, SourceError> {
+        let (file, path) = self.open_file(input)?;
+        Ok(PlacedInput { file, path, input: input.clone() })
+    }
+
+    /// The file of an input, if it is what was listed.
+    fn open_file(&self, input: &Input) -> Result<(File, PathBuf), SourceError> {
+        let path = self.root.join(&input.path);
+        // Without this flag, opening a pipe that took the file's place would wait for a writer.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits();
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(i32::try_from(flags).unwrap_or(0))
+            .open(&path);
+        let file = opened.map_err(|e| gone_or_io(&input.path, e))?;
+        let found = file.metadata().map_err(|e| io(&input.path, e))?;
+        if !input.is_as_listed(&as_input(&input.path, &found)?) {
+            return Err(SourceError::Changed { path: input.path.clone() });
+        }
+        Ok((file, path))
+    }
+
+    /// The digest of a range of an input with what stands at its end: the rows of a range also depend
+    /// on a footer that says where in the file they are.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what was listed.
+    pub fn digest_with_tail(
+        &self,
+        input: &Input,
+        range: &Range<u64>,
+        tail: Range<u64>,
+    ) -> Result<blake3::Hash, SourceError> {
+        let mut hasher = blake3::Hasher::new();
+        let mut piece = Vec::new();
+        let tail = tail.start.max(range.end)..tail.end;
+        for range in [range, &tail] {
+            if range.is_empty() {
+                continue;
+            }
+            let mut open = self.open(input, Some(range), None)?;
+            while open.append_to(&mut piece, PIECE_BYTES)? > 0 {
+                hasher.update(&piece);
+                piece.clear();
+            }
+            open.digest()?;
+        }
+        Ok(hasher.finalize())
     }
 
     /// The digest of an input or a range of it, from its first byte.
@@ -190,6 +233,47 @@ impl OpenInput {
             return Err(SourceError::Changed { path: self.input.path });
         }
         Ok(self.hasher.map(|h| h.finalize()))
+    }
+}
+
+/// An input whose bytes are read here and there; its digest is taken apart from that.
+#[derive(Debug)]
+pub struct PlacedInput {
+    file: File,
+    path: PathBuf,
+    input: Input,
+}
+
+impl PlacedInput {
+    /// Size of the file, as it was listed.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.input.size
+    }
+
+    /// Fills `out` with the bytes from `at` on.
+    ///
+    /// # Errors
+    /// The system refused, or the file has become shorter than it was when it was listed.
+    pub fn read_at(&self, at: u64, out: &mut [u8]) -> Result<(), SourceError> {
+        self.file.read_exact_at(out, at).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                SourceError::Changed { path: self.input.path.clone() }
+            }
+            _ => io(&self.input.path, e),
+        })
+    }
+
+    /// Says whether the input is still what was listed, where that would explain what was read.
+    ///
+    /// # Errors
+    /// [`SourceError::Changed`] if not.
+    pub fn check_unchanged(&self) -> Result<(), SourceError> {
+        let found = std::fs::metadata(&self.path).map_err(|e| gone_or_io(&self.input.path, e))?;
+        if !self.input.is_as_listed(&as_input(&self.input.path, &found)?) {
+            return Err(SourceError::Changed { path: self.input.path.clone() });
+        }
+        Ok(())
     }
 }
 

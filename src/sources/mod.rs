@@ -18,6 +18,9 @@ mod archive;
 mod array_files;
 mod array_rows;
 mod arrays;
+mod arrow_ipc;
+mod arrow_table;
+mod columnar;
 mod content;
 mod csv;
 mod csv_reader;
@@ -34,10 +37,14 @@ pub mod listing;
 mod npy;
 mod npy_files;
 mod npy_header;
+mod parquet;
+mod parquet_pages;
+mod parquet_table;
 mod pattern;
 mod rejects;
 mod settings;
 mod siblings;
+mod table;
 pub mod value_type;
 
 use std::path::PathBuf;
@@ -53,7 +60,8 @@ pub use rejects::BadRowAt;
 pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.
-pub static SOURCES: &[SourceType] = &[files::TYPE, csv::TYPE, jsonl::TYPE, npy::TYPE, idx::TYPE];
+pub static SOURCES: &[SourceType] =
+    &[files::TYPE, csv::TYPE, jsonl::TYPE, npy::TYPE, idx::TYPE, parquet::TYPE, arrow_ipc::TYPE];
 
 /// The kind of source that a definition calls `name`.
 #[must_use]

@@ -53,6 +53,47 @@ fn culprit<T: DeserializeOwned>(settings: &Value, error: &str) -> Vec<String> {
     object.keys().find(is_to_blame).into_iter().cloned().collect()
 }
 
+/// A number of bytes: a whole number, or a text with a unit as `"32MiB"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size(pub(super) u64);
+
+impl<'de> serde::Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let bytes = match &value {
+            Value::String(text) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                text.parse().ok().map(|bytesize::ByteSize(bytes)| bytes)
+            }
+            other => other.as_u64(),
+        };
+        let refuse = || serde::de::Error::custom(format!("{value} is no size; write \"32MiB\""));
+        bytes.filter(|bytes| (1..=1 << 60).contains(bytes)).map(Self).ok_or_else(refuse)
+    }
+}
+
+impl serde::Serialize for Size {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.0 >> 20) << 20 == self.0 {
+            true => serializer.serialize_str(&format!("{}MiB", self.0 >> 20)),
+            false => serializer.serialize_u64(self.0),
+        }
+    }
+}
+
+impl schemars::JsonSchema for Size {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": ["integer", "string"] })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

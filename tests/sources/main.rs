@@ -8,12 +8,15 @@
 )]
 
 mod arrays;
+mod arrow;
 mod conformance;
 mod content;
 mod csv;
 mod files;
 mod jsonl;
 mod listing;
+mod parquet;
+mod real_tables;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,11 +69,13 @@ fn real_data(name: &str) -> Option<PathBuf> {
 /// Sets of settings and inputs, by source: what the conformance tests run over.
 fn cases() -> BTreeMap<&'static str, Vec<conformance::Case>> {
     BTreeMap::from([
+        ("arrow", arrow::cases()),
         ("csv", csv::cases().into_iter().chain(content::cases()).collect()),
         ("files", files::cases()),
         ("idx", arrays::idx_cases()),
         ("npy", arrays::npy_cases()),
         ("jsonl", jsonl::cases()),
+        ("parquet", parquet::cases()),
     ])
 }
 
@@ -136,6 +141,10 @@ fn values_change_with_a_new_version_only() {
         ("jsonl", 1, "two files", "c6a4cc51414d6182"),
         ("jsonl", 1, "odd", "944a58668fc92fb2"),
         ("jsonl", 1, "ignored", "9a93c67309b4c1bc"),
+        ("arrow", 1, "file", "42d29fbfcef432c2"),
+        ("arrow", 1, "dictionaries", "0b4f34717be5f7b7"),
+        ("parquet", 1, "every kind", "6a60dcd856a28ade"),
+        ("parquet", 1, "several files", "e1be8b07942006d0"),
     ];
     let cases = cases();
     let got = golden.map(|(kind, _, name, _)| {
