@@ -20,7 +20,6 @@ use super::error::{DatasetError, Result};
 use super::home::{Home, Workplace};
 use super::stamps::hashed_root;
 use crate::fingerprint::{Fingerprinting, Stamp};
-use crate::shard::layout::document;
 use crate::storage::Storage;
 
 /// Version of the file.
@@ -110,7 +109,10 @@ impl Facts {
     /// # Errors
     /// The disk's.
     pub fn write(&self, place: &Workplace) -> Result<()> {
-        let text = document(&serde_json::json!(self));
+        // Text and numbers into memory: this cannot fail. Without a tree of values between, of which
+        // there would be one for each input that is as large as a partition.
+        let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        text.push(b'\n');
         let path = place.home().facts();
         let storage = place.storage();
         if storage.read(&path)?.as_deref() == Some(text.as_slice()) {

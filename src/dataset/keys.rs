@@ -55,7 +55,9 @@ impl KeyIndex {
         let bucket = bucket_of(hash);
         let (from, to) = (self.start(bucket), self.start(bucket + 1));
         let bucket: &[[u8; ENTRY_BYTES]] = entries.get(from..to).unwrap_or_default();
-        let found = bucket.get(first_of(bucket, hash)..).unwrap_or_default().iter().map(entry_of);
+        let is_below = |at: usize| bucket.get(at).is_some_and(|entry| entry_of(entry).0 < hash);
+        let first = first_of(bucket.len(), hash, is_below);
+        let found = bucket.get(first..).unwrap_or_default().iter().map(entry_of);
         found.take_while(move |entry| entry.0 == hash).map(|(_, shard, row)| (shard, row))
     }
 
@@ -71,23 +73,37 @@ pub(super) fn bucket_of(hash: u64) -> usize {
     usize::try_from(hash >> 48).unwrap_or_default()
 }
 
-/// Index of the first entry of a bucket whose hash is `hash` or more. Looks first where the hash
-/// would stand if the bucket's were spread evenly, then at doubling distances from there.
-fn first_of(bucket: &[[u8; ENTRY_BYTES]], hash: u64) -> usize {
-    let is_below = |at: usize| bucket.get(at).is_some_and(|entry| entry_of(entry).0 < hash);
-    let share = u128::from(hash << 16) * bucket.len() as u128 >> 64;
+/// Index of the first of `n` sorted entries of a bucket whose hash is `hash` or more. Looks first where
+/// the hash would stand if the bucket's were spread evenly, then at doubling distances from there.
+/// `is_below` tells whether the hash of an entry is less.
+fn first_of(n: usize, hash: u64, mut is_below: impl FnMut(usize) -> bool) -> usize {
+    let share = u128::from(hash << 16) * n as u128 >> 64;
     let guess = usize::try_from(share).unwrap_or_default();
-    let (mut from, mut to, mut step) = (guess, guess, 8);
-    if is_below(guess) {
-        while to < bucket.len() && is_below(to) {
-            (from, to, step) = (to + 1, bucket.len().min(to + step), step * 2);
+    // What is wanted stands in `from..=to`.
+    let (mut from, mut to, mut step);
+    step = 8;
+    if guess < n && is_below(guess) {
+        from = guess + 1;
+        to = n.min(from + step);
+        while to < n && is_below(to) {
+            step *= 2;
+            from = to + 1;
+            to = n.min(from + step);
         }
     } else {
-        while from > 0 && !is_below(from - 1) {
-            (to, from, step) = (from - 1, from.saturating_sub(step), step * 2);
+        to = guess;
+        from = to.saturating_sub(step);
+        while from > 0 && !is_below(from) {
+            step *= 2;
+            to = from;
+            from = to.saturating_sub(step);
         }
     }
-    from + bucket.get(from..to).unwrap_or_default().partition_point(|e| entry_of(e).0 < hash)
+    while from < to {
+        let middle = from.midpoint(to);
+        if is_below(middle) { from = middle + 1 } else { to = middle }
+    }
+    from
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the parts of an entry")]
@@ -98,13 +114,11 @@ fn entry_of(entry: &[u8; ENTRY_BYTES]) -> (u64, u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
-
-    fn entry(hash: u64) -> [u8; ENTRY_BYTES] {
-        u128::from(hash).to_le_bytes()
-    }
 
     proptest! {
         #[test]
@@ -117,11 +131,34 @@ mod tests {
             other in prop_oneof![0_u64..1 << 48, 0_u64..40, (1_u64 << 48) - 40..1 << 48],
         ) {
             hashes.sort_unstable();
-            let bucket: Vec<_> = hashes.iter().map(|hash| entry(*hash)).collect();
             for hash in hashes.iter().chain([&other, &0, &((1 << 48) - 1)]) {
                 let want = hashes.partition_point(|it| it < hash);
-                prop_assert_eq!(first_of(&bucket, *hash), want);
+                let found = first_of(hashes.len(), *hash, |at| hashes[at] < *hash);
+                prop_assert_eq!(found, want);
             }
         }
+    }
+
+    #[test]
+    fn a_lookup_among_a_billion_keys_reads_one_or_two_pages() {
+        // A bucket of an index of 10^9 rows, and 256 entries to a page.
+        let (n, page) = (1_000_000_000 / BUCKETS, 4096 / ENTRY_BYTES);
+        let hash = |i: usize| {
+            let b3 = blake3::hash(&(i as u64).to_le_bytes());
+            u64::from_le_bytes(*b3.as_bytes().first_chunk().unwrap()) >> 16
+        };
+        let mut hashes: Vec<u64> = (0..n).map(hash).collect();
+        hashes.sort_unstable();
+        let pages = hashes.iter().map(|hash| {
+            let mut touched = BTreeSet::new();
+            first_of(n, *hash, |at| {
+                touched.insert(at / page);
+                hashes[at] < *hash
+            });
+            touched.len()
+        });
+        let pages: Vec<usize> = pages.collect();
+        assert!(pages.iter().sum::<usize>() <= 3 * n / 2, "{pages:?}");
+        assert!(pages.iter().all(|touched| *touched <= 3));
     }
 }
