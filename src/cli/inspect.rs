@@ -98,6 +98,9 @@ fn text(contents: &Contents) -> String {
     if let Some(more) = contents.shards.len().checked_sub(LISTED).filter(|n| *n > 0) {
         line("", format!("and {more} more (--json lists all)"));
     }
+    for kind in contents.rejects.iter().take(LISTED) {
+        line("rejected", kind.to_string());
+    }
     text
 }
 

@@ -118,8 +118,12 @@ impl Observer for Progress {
 fn details(seen: &Seen) -> String {
     let fill = (seen.queued_bytes * 100).checked_div(seen.queue_bytes).unwrap_or(0);
     let memory = rss_bytes().map(|n| format!("  mem {}", HumanBytes(n))).unwrap_or_default();
+    let rejected = match seen.rejected {
+        0 => String::new(),
+        n => format!("  {} rejected", HumanCount(n)),
+    };
     format!(
-        "{} rows  {}/{} partitions  queues {fill} %{memory}",
+        "{} rows{rejected}  {}/{} partitions  queues {fill} %{memory}",
         HumanCount(seen.rows),
         seen.partitions_done,
         seen.partitions,
@@ -156,14 +160,15 @@ mod tests {
             total_bytes: 4 << 20,
             done_bytes: 1 << 20,
             rows: 1234,
+            rejected: 1000,
             partitions: 8,
             partitions_done: 2,
             queued_bytes: 1,
             queue_bytes: 4,
         };
         let line = plain_line(&seen, Duration::from_secs(1));
-        let want = " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s  3 seconds left  1,234 rows  2/8 \
-                    partitions  queues 25 %";
+        let want = " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s  3 seconds left  1,234 rows  \
+                    1,000 rejected  2/8 partitions  queues 25 %";
         assert!(line.starts_with(want), "{line}");
     }
 

@@ -99,6 +99,9 @@ fn summary(report: &Report) -> String {
     }
     if report.rejected > 0 {
         line("rejected", counted(report.rejected, "row"));
+        for kind in &report.rejects {
+            line("", kind.to_string());
+        }
     }
     for field in &report.interned {
         line(

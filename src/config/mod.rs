@@ -301,6 +301,17 @@ impl Definition {
         sources.iter().map(stages).collect()
     }
 
+    /// The table that a stage was written in, as people name it.
+    #[must_use]
+    pub fn table_of(&self, stage: &str) -> String {
+        if self.data.transforms.iter().any(|t| t.name == stage) {
+            return format!("[transforms.{stage}]");
+        }
+        let is_dataset =
+            stage == DATASET_STAGE && self.data.dataset.rejects.on_error == OnError::Quarantine;
+        if is_dataset { "[dataset]".to_owned() } else { format!("[sources.{stage}]") }
+    }
+
     /// How many rejects each of these stages may have.
     #[must_use]
     pub fn budgets(&self) -> Vec<Budget> {

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::check::form;
-use super::{PipelineError, REPORT_VERSION};
+use super::rejects::Rejects;
+use super::{PipelineError, REPORT_VERSION, RejectReport};
 use crate::dataset::{Dataset, DatasetError};
 use crate::schema::{Field, Kind, Logical, RowSchema};
 use crate::shard::{Key, ReadError, Shard, layout};
@@ -31,6 +32,8 @@ pub struct Contents {
     pub fields: Vec<FieldContents>,
     /// The shards.
     pub shards: Vec<ShardContents>,
+    /// What was rejected, the most frequent kind first.
+    pub rejects: Vec<RejectReport>,
 }
 
 /// One field of all shards.
@@ -124,7 +127,9 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
         });
     }
     let mut listed = Vec::new();
+    let mut rejects = Rejects::default();
     for shard in &shards {
+        rejects.add(shard)?;
         let files = Local.list(shard.path())?.unwrap_or_default();
         let bytes = files.iter().map(|file| file.len).sum();
         listed.push(ShardContents { id: shard.id().to_owned(), rows: shard.n_rows(), bytes });
@@ -140,6 +145,7 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
         bytes: listed.iter().map(|shard| shard.bytes).sum(),
         fields,
         shards: listed,
+        rejects: rejects.reports(),
     })
 }
 
@@ -213,7 +219,7 @@ fn row_of(opened: &Opened, number: u64) -> Result<RowContents, PipelineError> {
 }
 
 /// The path of the input of index `input` in the shard's fingerprint.
-fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineError> {
+pub(super) fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineError> {
     let bytes = Local.read(&shard.path().join(layout::FINGERPRINT))?.unwrap_or_default();
     let document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = document.pointer(&format!("/inputs/{input}/path")).and_then(Value::as_str);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::batch::{BadRow, Batch, Behind};
+use crate::books::OverBudget;
 use crate::config::ConfigErrors;
 use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
@@ -90,6 +91,18 @@ pub enum PipelineError {
     /// A value could not be shown.
     #[error("cannot show a value")]
     Show(#[source] arrow_schema::ArrowError),
+    /// More rows were rejected than may be; what is finished of the dataset stays.
+    #[error("{over}: {kinds}")]
+    Rejects {
+        /// Where, and how many.
+        over: Box<OverBudget>,
+        /// The most frequent kinds with an example each, for people.
+        kinds: String,
+        /// A file that holds some of them.
+        file: String,
+        /// The table of the stage.
+        table: String,
+    },
     /// Asked to stop; the same command goes on.
     #[error("stopped before the dataset was complete")]
     Stopped,
@@ -212,6 +225,10 @@ impl PipelineError {
             Self::Plan(error) => error.hint().map(Into::into),
             Self::Dataset(error) => error.hint(),
             Self::Storage(error) => error.hint().map(Into::into),
+            Self::Rejects { file, table, .. } => Some(format!(
+                "they are kept, as in `{file}`; mend the inputs, or raise `max_rejects` in {table} \
+                 and run again: what is built is not built again"
+            )),
             Self::Stopped => Some("run the same command again; it goes on from there".to_owned()),
             Self::Config(_) | Self::Runtime(_) | Self::Show(_) => None,
         }
@@ -249,10 +266,15 @@ impl PipelineError {
                 | DatasetError::NoSuchKey { .. }
                 | DatasetError::Read(ReadError::NoField { .. } | ReadError::NoKey(_)),
             ) => 2,
-            Self::Source {
+            Self::Rejects { .. }
+            | Self::Source {
                 source: SourceError::Invalid { .. } | SourceError::Row { .. }, ..
             }
-            | Self::Dataset(DatasetError::Empty | DatasetError::DuplicateKey { .. }) => 3,
+            | Self::Dataset(
+                DatasetError::Empty
+                | DatasetError::OverBudget(_)
+                | DatasetError::DuplicateKey { .. },
+            ) => 3,
             Self::Run(failed) => match &**failed {
                 Failed::Cause { source, .. } if source.is_of_the_data() => 3,
                 _ => 1,

@@ -51,6 +51,7 @@ pub struct Live {
     total_bytes: AtomicU64,
     done_bytes: AtomicU64,
     rows: AtomicU64,
+    rejected: AtomicU64,
     partitions: AtomicU64,
     partitions_done: AtomicU64,
     /// The edges of the partitions at work, by index.
@@ -66,6 +67,8 @@ pub struct Seen {
     pub done_bytes: u64,
     /// Rows handed to writers.
     pub rows: u64,
+    /// Rejects written down.
+    pub rejected: u64,
     /// Partitions to build.
     pub partitions: u64,
     /// Partitions built.
@@ -90,6 +93,7 @@ impl Live {
             total_bytes: get(&self.total_bytes),
             done_bytes: get(&self.done_bytes),
             rows: get(&self.rows),
+            rejected: get(&self.rejected),
             partitions: get(&self.partitions),
             partitions_done: get(&self.partitions_done),
             queued_bytes: sum(Gauge::queued_bytes),
@@ -111,6 +115,11 @@ impl Live {
     /// Counts rows handed to a writer.
     pub fn add_rows(&self, rows: u64) {
         self.rows.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Counts rejects that a writer wrote down.
+    pub fn add_rejected(&self, rejected: u64) {
+        self.rejected.fetch_add(rejected, Ordering::Relaxed);
     }
 
     /// Looks at the edges of a partition while it is at work.

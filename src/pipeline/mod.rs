@@ -19,6 +19,7 @@ mod memory;
 mod partition;
 mod plan;
 mod reading;
+mod rejects;
 mod report;
 mod rows;
 mod run;
@@ -32,6 +33,7 @@ pub use error::{PipelineError, StageError};
 pub use live::{Event, Live, Observer, Seen, peak_rss_bytes, rss_bytes};
 pub use memory::MemoryBound;
 pub use plan::Hashed;
+pub use rejects::RejectReport;
 pub use report::{
     CheckReport, FieldReport, InternReport, PartitionReport, PartitionState, PlanReport,
     REPORT_VERSION, Report, SourceReport, StageReport,

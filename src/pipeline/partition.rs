@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tracing::info;
 
 use super::plan::Plan;
+use super::rejects::RejectsOf;
 use super::{Event, Live, Observer, Pipeline, StageError, StageReport};
 use crate::batch::{Batch, Restart};
 use crate::dataset::Workplace;
@@ -71,6 +72,7 @@ pub(super) struct Finished {
     pub(super) record: RecordName,
     pub(super) resumed_rows: u64,
     pub(super) source_rows: u64,
+    pub(super) rejects: RejectsOf,
 }
 
 /// Builds the partition of index `index`; `None` where the run was stopped first.
@@ -257,6 +259,7 @@ impl PartitionWriter for Sink {
         let appended = self.writer.append(batch);
         let progress = appended.map_err(|e| StageError::from(e).in_batch(&self.part, batch))?;
         self.context.live.add_rows(batch.provenance.n_rows());
+        self.context.live.add_rejected(progress.rejected);
         self.tell(&progress);
         Ok(())
     }
@@ -288,6 +291,7 @@ impl PartitionWriter for Sink {
             record: built.name,
             resumed_rows: self.resumed_rows,
             source_rows: source_rows.map_or(0, |books| books.entered),
+            rejects: RejectsOf::record(&built.record),
         };
         // Nobody listens where the run was dropped; the record is there all the same.
         self.finished.send(finished).ok();

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::assembly::SourceStage;
 use super::listed::{Listed, ListedSource};
 use super::memory::Demand;
+use super::rejects::RejectsOf;
 use super::side::SideDigests;
 use super::{
     MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
@@ -103,6 +104,7 @@ pub(super) struct Done {
     pub(super) name: RecordName,
     pub(super) rows: u64,
     pub(super) source_rows: u64,
+    pub(super) rejects: RejectsOf,
 }
 
 impl Plan {
@@ -383,7 +385,8 @@ fn reused(
     let found = adopter.adopt(slot, &stage.root, part, limit, hash)?;
     Ok(found.map(|(name, record)| {
         let source_rows = record.books.get(stage.name()).map_or(0, |b| b.entered);
-        Done { name, rows: record.rows, source_rows }
+        let rejects = RejectsOf::record(&record);
+        Done { name, rows: record.rows, source_rows, rejects }
     }))
 }
 

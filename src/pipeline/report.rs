@@ -29,6 +29,8 @@ pub struct Report {
     pub bytes: u64,
     /// Rows rejected.
     pub rejected: u64,
+    /// The same by stage and code, the most frequent kind first.
+    pub rejects: Vec<super::RejectReport>,
     /// Rows that were durable before this run and were not computed again.
     pub resumed_rows: u64,
     /// Partitions in the dataset.

@@ -9,13 +9,14 @@ use tracing::info;
 
 use super::partition::{Context, Meters, build};
 use super::plan::{Plan, State};
+use super::rejects::{Rejects, Tally};
 use super::{
     InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, peak_rss_bytes,
     reading,
 };
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
 use crate::dataset::{Dataset, RunNote, Workplace, partition};
-use crate::graph::{Control, Failed};
+use crate::graph::Control;
 use crate::schema::{Field, FileRole, Kind};
 use crate::shard::Glance;
 use crate::stages::RowLimit;
@@ -125,7 +126,8 @@ impl Pipeline {
         // A limit is spent partition by partition: the next one cannot begin before it is known.
         let jobs = if limit.is_some() { 1 } else { context.plan.bound.jobs };
         let mut tasks = JoinSet::new();
-        let mut failed: Option<Failed<_>> = None;
+        let mut failed: Option<PipelineError> = None;
+        let mut tally = Tally::new(self.definition.budgets());
         let mut next = 0;
         loop {
             while tasks.len() < jobs && failed.is_none() && !stop.is_cancelled() {
@@ -137,6 +139,11 @@ impl Pipeline {
                 let mut partition = PlannedPartition { slot: planned.slot.clone(), record: None };
                 if let State::Done(done) = &planned.state {
                     partition.record = Some(done.name.clone());
+                    if let Err(error) = tally.add(self, &done.rejects) {
+                        control.cancel.cancel();
+                        failed.get_or_insert(error);
+                        break;
+                    }
                     built.partitions.push(partition);
                     built.reused += 1;
                     built.resumed_rows += done.rows;
@@ -152,6 +159,10 @@ impl Pipeline {
             match tasks.join_next().await {
                 None => break,
                 Some(Ok(Ok(Some(end)))) => {
+                    if let Err(error) = tally.add(self, &end.rejects) {
+                        control.cancel.cancel();
+                        failed.get_or_insert(error);
+                    }
                     built.resumed_rows += end.resumed_rows;
                     built.newly += 1;
                     if let Some(limit) = &mut limit {
@@ -164,7 +175,7 @@ impl Pipeline {
                 Some(Ok(Ok(None))) => {}
                 Some(Ok(Err(error))) => {
                     control.cancel.cancel();
-                    failed.get_or_insert(error);
+                    failed.get_or_insert(error.into());
                 }
                 Some(Err(error)) => {
                     control.cancel.cancel();
@@ -173,11 +184,12 @@ impl Pipeline {
             }
         }
         if let Some(failed) = failed {
-            return Err(failed.into());
+            return Err(failed);
         }
         if stop.is_cancelled() {
             return Err(PipelineError::Stopped);
         }
+        tally.finish(self)?;
         Ok(built)
     }
 
@@ -248,6 +260,12 @@ impl Pipeline {
             .filter(|field| field.kind == Kind::Interned)
             .map(|field| self.interned(&dataset, field))
             .collect::<Result<_, PipelineError>>()?;
+        let rejected = dataset.about().books.values().map(|b| b.rejected).sum();
+        let mut rejects = Rejects::default();
+        if rejected > 0 {
+            let shards = dataset.entries().iter().map(|entry| self.home.shard(&entry.id));
+            rejects.add_all(&self.storage, shards)?;
+        }
         Ok(Report {
             version: REPORT_VERSION,
             dataset: self.home.dir().display().to_string(),
@@ -257,7 +275,8 @@ impl Pipeline {
             rows: dataset.n_rows(),
             shards: dataset.n_shards() as u64,
             bytes: dataset.about().bytes,
-            rejected: dataset.about().books.values().map(|b| b.rejected).sum(),
+            rejected,
+            rejects: rejects.reports(),
             resumed_rows: 0,
             partitions: dataset.about().partitions,
             reused_partitions: 0,

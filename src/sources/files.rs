@@ -15,6 +15,7 @@
 //! Invariants:
 //! 1. An input has exactly one source row, 0; the restart of a batch is its first input.
 //! 2. Texts are checked UTF-8 and otherwise untouched: a byte order mark stays.
+//! 3. A bad row is a file that is too large, or a text (its own or its sibling's) that is not UTF-8.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,10 +35,10 @@ use super::listing::{Listing, folder_of};
 use super::pattern::name_glob;
 use super::siblings::{KEPT_BYTES, Siblings, check_text};
 use super::{
-    BatchLimits, BatchReader, Input, InputDigest, Part, SettingsError, Source, SourceError,
-    SourceSpec, SourceType, parse_settings,
+    BadRow, BadRowAt, BatchLimits, BatchReader, Input, InputDigest, OnError, Part, ROW_TOO_LARGE,
+    SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
-use crate::batch::{Batch, Provenance, Restart, Run};
+use crate::batch::{Batch, Event, Provenance, Restart, Run};
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "files",
@@ -229,20 +230,53 @@ impl BatchReader for Reader {
         if first == end {
             return Ok(None);
         }
-        let rows = self.read(first, end)?;
-        let mut provenance = Provenance::new();
-        for index in first..end {
-            let run = Run { row: 0, input: number(index), source_row: 0, sub_row: -1 };
-            provenance.push_run(run, 1);
+        let part = Arc::clone(&self.part);
+        let mut made = Made::default();
+        if self.files.content != Content::None {
+            let inputs = part.inputs.iter().take(end).skip(first).map(|read| read.input.size);
+            let total: u64 = inputs.filter(|size| *size <= self.limits.row_bytes).sum();
+            made.values.reserve_exact(usize::try_from(total).unwrap_or(0));
+        }
+        for (index, read) in part.inputs.iter().enumerate().take(end).skip(first) {
+            let start = made.values.len();
+            if let Err(error) = self.read(index, &read.input, &mut made) {
+                let before_row = made.inputs.len() as u64;
+                let at = BadRowAt { before_row, input: number(index), source_row: 0 };
+                made.events.push(self.limits.on_error.settle(error, at)?);
+                made.values.truncate(start);
+                continue;
+            }
+            made.inputs.push(index);
+            made.ends.push(i64::try_from(made.values.len()).unwrap_or(i64::MAX));
         }
         self.next = end;
+        let mut provenance = Provenance::new();
+        for index in &made.inputs {
+            let run = Run { row: 0, input: number(*index), source_row: 0, sub_row: -1 };
+            provenance.push_run(run, 1);
+        }
         let restart = Restart { input: number(first), source_row: 0, cursor: Value::Null };
-        Ok(Some(Batch { rows, provenance, events: Vec::new(), restart }))
+        let events = std::mem::take(&mut made.events);
+        let rows = self.rows(made)?;
+        Ok(Some(Batch { rows, provenance, events, restart }))
     }
 
     fn digests(&mut self) -> Result<Vec<InputDigest>, SourceError> {
         self.digests.finish(&self.part)
     }
+}
+
+/// A batch in the making.
+#[derive(Default)]
+struct Made {
+    /// The inputs that are rows.
+    inputs: Vec<usize>,
+    /// Their contents, one after another, and where each ends.
+    values: Vec<u8>,
+    ends: Vec<i64>,
+    siblings: LargeStringBuilder,
+    /// The inputs that are rejects.
+    events: Vec<Event>,
 }
 
 impl Reader {
@@ -252,7 +286,11 @@ impl Reader {
         let mut n_bytes = 0_u64;
         let mut end = self.next;
         while let Some(read) = self.part.inputs.get(end) {
-            let bytes = self.row_bytes(&read.input)?;
+            let bytes = match self.row_bytes(&read.input) {
+                // A reject, when its turn comes.
+                Err(SourceError::Row { .. }) if self.limits.on_error == OnError::Quarantine => 0,
+                bytes => bytes?,
+            };
             let is_full = end - self.next >= self.limits.rows || n_bytes + bytes > most;
             if end > self.next && is_full {
                 break;
@@ -269,26 +307,62 @@ impl Reader {
         let names = input.path.len() + folder_of(&input.path).len() + stem_of(&input.path).len();
         let bytes = content + sibling + names as u64 + size_of::<i64>() as u64;
         if bytes > self.limits.row_bytes {
-            return Err(SourceError::Invalid {
-                path: input.path.clone(),
-                at: "row 0".to_owned(),
-                message: format!(
-                    "the row has {bytes} bytes, more than `max_row_bytes` ({}) allows",
-                    self.limits.row_bytes
-                ),
-                hint: Some("raise `max_row_bytes`, or leave the file out of `path`".to_owned()),
-            });
+            let most = self.limits.row_bytes;
+            let message =
+                format!("the row has {bytes} bytes, more than `max_row_bytes` ({most}) allows");
+            let bad = BadRow::new(ROW_TOO_LARGE, message);
+            let bad = bad.hint("raise `max_row_bytes`, or leave the file out of `path`");
+            return Err(bad.into_error(&input.path, "row 0"));
         }
         Ok(bytes)
     }
 
-    fn read(&mut self, first: usize, end: usize) -> Result<RecordBatch, SourceError> {
-        let part = Arc::clone(&self.part);
-        let inputs: Vec<&Input> =
-            part.inputs.get(first..end).unwrap_or_default().iter().map(|i| &i.input).collect();
+    /// Reads what of an input becomes a row. After an error the contents of `made` have a rest.
+    fn read(&mut self, index: usize, input: &Input, made: &mut Made) -> Result<(), SourceError> {
+        self.row_bytes(input)?;
+        let Files { listing, content, sibling, .. } = &self.files;
+        if *content != Content::None {
+            let start = made.values.len();
+            let mut open = listing.folder().open(input, None, None)?;
+            open.append_to(&mut made.values, usize::MAX)?;
+            self.digests.set_input(index, open.digest()?);
+            if *content == Content::Text {
+                check_text(&input.path, made.values.get(start..).unwrap_or_default())?;
+            }
+        }
+        if sibling.is_some() {
+            let found = self.siblings.find(&self.part, &input.path);
+            match found.map(|(i, side)| (i, side.clone())) {
+                Some((i, side)) => {
+                    let text = self.siblings.text(i, &side, listing.folder(), &mut self.digests);
+                    let text = text.map_err(|e| of_sibling(e, &self.files.schema))?;
+                    made.siblings.append_value(text);
+                }
+                None => made.siblings.append_null(),
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&self, made: Made) -> Result<RecordBatch, SourceError> {
+        let Made { inputs, values, ends, mut siblings, .. } = made;
+        let inputs: Vec<&Input> = inputs
+            .iter()
+            .filter_map(|index| self.part.inputs.get(*index))
+            .map(|read| &read.input)
+            .collect();
         let mut columns: Vec<ArrayRef> = Vec::new();
-        if self.files.content != Content::None {
-            columns.push(self.read_content(first, &inputs)?);
+        let offsets: Vec<i64> = std::iter::once(0).chain(ends).collect();
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let values = Buffer::from_vec(values);
+        match self.files.content {
+            Content::Text => {
+                columns.push(Arc::new(LargeStringArray::try_new(offsets, values, None)?));
+            }
+            Content::Bytes => {
+                columns.push(Arc::new(LargeBinaryArray::try_new(offsets, values, None)?));
+            }
+            Content::None => {}
         }
         let names = |name: fn(&str) -> &str| -> ArrayRef {
             let mut builder = StringBuilder::with_capacity(inputs.len(), 0);
@@ -304,45 +378,20 @@ impl Reader {
             columns.extend(captures(pattern, &inputs));
         }
         if self.files.sibling.is_some() {
-            columns.push(self.read_siblings(&inputs)?);
+            columns.push(Arc::new(siblings.finish()));
         }
         Ok(RecordBatch::try_new(Arc::clone(&self.files.schema), columns)?)
     }
+}
 
-    fn read_content(&mut self, first: usize, inputs: &[&Input]) -> Result<ArrayRef, SourceError> {
-        let total: u64 = inputs.iter().map(|i| i.size).sum();
-        let mut values = Vec::with_capacity(usize::try_from(total).unwrap_or(0));
-        let mut offsets = vec![0_i64];
-        for (i, input) in inputs.iter().enumerate() {
-            let start = values.len();
-            let mut open = self.files.listing.folder().open(input, None, None)?;
-            open.append_to(&mut values, usize::MAX)?;
-            self.digests.set_input(first + i, open.digest()?);
-            if self.files.content == Content::Text {
-                check_text(&input.path, values.get(start..).unwrap_or_default())?;
-            }
-            offsets.push(i64::try_from(values.len()).unwrap_or(i64::MAX));
+/// A bad row that is its sibling's fault, which is the last column.
+fn of_sibling(error: SourceError, schema: &SchemaRef) -> SourceError {
+    match error {
+        SourceError::Row { path, at, bad } => {
+            let field = schema.fields().last().map(|field| field.name().clone());
+            SourceError::Row { path, at, bad: Box::new(BadRow { field, ..*bad }) }
         }
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        let values = Buffer::from_vec(values);
-        Ok(match self.files.content {
-            Content::Text => Arc::new(LargeStringArray::try_new(offsets, values, None)?),
-            _ => Arc::new(LargeBinaryArray::try_new(offsets, values, None)?),
-        })
-    }
-
-    fn read_siblings(&mut self, inputs: &[&Input]) -> Result<ArrayRef, SourceError> {
-        let mut builder = LargeStringBuilder::with_capacity(inputs.len(), 0);
-        for input in inputs {
-            let found = self.siblings.find(&self.part, &input.path);
-            let Some((index, side)) = found.map(|(i, side)| (i, side.clone())) else {
-                builder.append_null();
-                continue;
-            };
-            let folder = self.files.listing.folder();
-            builder.append_value(self.siblings.text(index, &side, folder, &mut self.digests)?);
-        }
-        Ok(Arc::new(builder.finish()))
+        other => other,
     }
 }
 

@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::SourceError;
 use super::input::{Folder, PartDigests};
 use super::listing::{folder_of, folders_around};
+use super::{BadRow, NOT_UTF8, SourceError};
 use crate::inputs::{Input, Part};
 
 /// Sibling texts that are kept for the next rows.
@@ -75,10 +75,9 @@ impl Siblings {
 
 /// The bytes of an input as text.
 pub(super) fn check_text<'a>(path: &str, bytes: &'a [u8]) -> Result<&'a str, SourceError> {
-    std::str::from_utf8(bytes).map_err(|e| SourceError::Invalid {
-        path: path.to_owned(),
-        at: format!("byte {}", e.valid_up_to()),
-        message: "not UTF-8".to_owned(),
-        hint: Some("convert the file, or leave it out of the source".to_owned()),
+    std::str::from_utf8(bytes).map_err(|e| {
+        let message = format!("not UTF-8 from byte {} on", e.valid_up_to());
+        let bad = BadRow::new(NOT_UTF8, message);
+        bad.hint("convert the file, or leave it out of the source").into_error(path, "row 0")
     })
 }

@@ -142,8 +142,12 @@ fn what_cannot_be_a_row_is_named() {
     ]);
     let limits = BatchLimits { row_bytes: 60, ..LIMITS };
     for (paths, settings, want) in [
-        ("bad.txt", json!({"content": "text"}), "`bad.txt`, byte 10: not UTF-8"),
-        ("side/x.txt", json!({"sibling": "LIC*"}), "`side/LICENSE`, byte 0: not UTF-8"),
+        ("bad.txt", json!({"content": "text"}), "`bad.txt`, row 0: not UTF-8 from byte 10 on"),
+        (
+            "side/x.txt",
+            json!({"sibling": "LIC*"}),
+            "`side/LICENSE`, row 0, field `sibling`: not UTF-8 from byte 0 on",
+        ),
         (
             "long.txt",
             json!({}),

@@ -17,6 +17,7 @@ mod jsonl;
 mod listing;
 mod parquet;
 mod real_tables;
+mod rejects;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

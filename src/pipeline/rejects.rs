@@ -1,0 +1,205 @@
+//! What was rejected, and whether it is too much.
+//!
+//! Invariants:
+//! 1. A partition is judged when its record is there, whether this run or an earlier one wrote it, so
+//!    nothing that is over its budget is computed again to find that out.
+//! 2. What has been rejected so far never falls: a number of rows that is exceeded by some partitions is
+//!    exceeded by the dataset.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::contents::input_path;
+use super::{Pipeline, PipelineError};
+use crate::books::{Budget, MaxRejects, OverBudget, StageBooks, judge};
+use crate::dataset::DatasetError;
+use crate::dataset::record::{BooksByStage, Record};
+use crate::shard::{Reject, Shard, layout};
+use crate::storage::Storage;
+
+/// Kinds of rejects that an error names.
+const NAMED_KINDS: usize = 3;
+
+/// The rejects of one stage with one code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RejectReport {
+    /// The stage.
+    pub stage: String,
+    /// What is wrong with the rows, as a stable word.
+    pub code: String,
+    /// How many there are.
+    pub rows: u64,
+    /// The input of the first of them.
+    pub input: String,
+    /// Its source row there.
+    pub source_row: u64,
+    /// What is wrong with it.
+    pub message: String,
+    /// The file that holds it.
+    pub file: String,
+}
+
+/// Counts rejects by stage and code, and keeps the first of each.
+#[derive(Debug, Default)]
+pub(super) struct Rejects {
+    kinds: BTreeMap<(String, String), RejectReport>,
+}
+
+impl Rejects {
+    /// Counts those of a shard.
+    pub(super) fn add(&mut self, shard: &Shard) -> Result<(), PipelineError> {
+        let mut new = Vec::new();
+        let counted = shard.rejects(|reject| {
+            let kind = (reject.stage.clone(), reject.code.clone());
+            match self.kinds.get_mut(&kind) {
+                Some(report) => report.rows += 1,
+                None => {
+                    self.kinds.insert(kind.clone(), report(reject.clone()));
+                    new.push((kind, reject.input));
+                }
+            }
+        });
+        counted.map_err(DatasetError::from)?;
+        for (kind, input) in new {
+            if let Some(report) = self.kinds.get_mut(&kind) {
+                report.input = input_path(shard, input)?;
+                report.file = shard.path().join(layout::REJECTS).display().to_string();
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts those of the shards in these folders; a shard without any is not opened.
+    pub(super) fn add_all(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        shards: impl IntoIterator<Item = PathBuf>,
+    ) -> Result<(), PipelineError> {
+        for path in shards {
+            let found = storage.stat(&path.join(layout::REJECTS))?;
+            if found.is_none_or(|file| file.len > 0) {
+                let shard = Shard::open(Arc::clone(storage), &path).map_err(DatasetError::from)?;
+                self.add(&shard)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The kinds, the most frequent first.
+    pub(super) fn reports(self) -> Vec<RejectReport> {
+        let mut all: Vec<RejectReport> = self.kinds.into_values().collect();
+        // Stable: those that are equally frequent stay in the order of their names.
+        all.sort_by_key(|report| std::cmp::Reverse(report.rows));
+        all
+    }
+}
+
+fn report(reject: Reject) -> RejectReport {
+    RejectReport {
+        stage: reject.stage,
+        code: reject.code,
+        rows: 1,
+        input: String::new(),
+        source_row: reject.source_row,
+        message: reject.message,
+        file: String::new(),
+    }
+}
+
+impl Display for RejectReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stage, code, rows, input, source_row, message, .. } = self;
+        write!(f, "{rows} × {code} in `{stage}`, first `{input}`, row {source_row}: {message}")
+    }
+}
+
+/// What the partitions that are finished have rejected.
+#[derive(Debug)]
+pub(super) struct Tally {
+    budgets: Vec<Budget>,
+    books: BooksByStage,
+    /// Ids of the shards of partitions with rejects.
+    shards: Vec<String>,
+}
+
+impl Tally {
+    pub(super) fn new(budgets: Vec<Budget>) -> Self {
+        Self { budgets, books: BooksByStage::new(), shards: Vec::new() }
+    }
+
+    /// Takes a finished partition in.
+    ///
+    /// # Errors
+    /// [`PipelineError::Rejects`], if it has more rejects than it may have, or all together do.
+    pub(super) fn add(
+        &mut self,
+        pipeline: &Pipeline,
+        finished: &RejectsOf,
+    ) -> Result<(), PipelineError> {
+        for (stage, books) in &finished.books {
+            let total = self.books.entry(stage.clone()).or_default();
+            total.entered += books.entered;
+            total.rejected += books.rejected;
+        }
+        if finished.shards.is_empty() {
+            return Ok(());
+        }
+        self.shards.extend_from_slice(&finished.shards);
+        judge(&self.budgets, named(&finished.books))
+            .map_err(|over| refused(pipeline, over, &finished.shards))?;
+        let rows = self.budgets.iter().filter(|it| matches!(it.max, MaxRejects::Rows(_)));
+        let rows: Vec<Budget> = rows.cloned().collect();
+        judge(&rows, named(&self.books)).map_err(|over| refused(pipeline, over, &self.shards))
+    }
+
+    /// All partitions are finished.
+    ///
+    /// # Errors
+    /// [`PipelineError::Rejects`], if all together have more rejects than they may have.
+    pub(super) fn finish(&self, pipeline: &Pipeline) -> Result<(), PipelineError> {
+        judge(&self.budgets, named(&self.books))
+            .map_err(|over| refused(pipeline, over, &self.shards))
+    }
+}
+
+/// What a finished partition has rejected.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RejectsOf {
+    books: BooksByStage,
+    /// Ids of its shards, if it has rejects.
+    shards: Vec<String>,
+}
+
+impl RejectsOf {
+    pub(super) fn record(record: &Record) -> Self {
+        let has_some = record.books.values().any(|books| books.rejected > 0);
+        let ids = record.shards.iter().filter(|_| has_some).map(|shard| shard.id.clone());
+        Self { books: record.books.clone(), shards: ids.collect() }
+    }
+}
+
+fn named(books: &BooksByStage) -> impl Iterator<Item = (&str, &StageBooks)> {
+    books.iter().map(|(stage, books)| (stage.as_str(), books))
+}
+
+/// The error that says what was rejected at the stage, and where it can be looked at.
+fn refused(pipeline: &Pipeline, over: OverBudget, shards: &[String]) -> PipelineError {
+    let mut rejects = Rejects::default();
+    let shards = shards.iter().map(|id| pipeline.home.shard(id));
+    if let Err(error) = rejects.add_all(&pipeline.storage, shards) {
+        return error;
+    }
+    let stage = over.budget.stage.clone();
+    let kinds: Vec<_> = rejects.reports().into_iter().filter(|it| it.stage == stage).collect();
+    let mut shown: Vec<String> = kinds.iter().take(NAMED_KINDS).map(ToString::to_string).collect();
+    if let Some(more) = kinds.len().checked_sub(NAMED_KINDS).filter(|n| *n > 0) {
+        shown.push(format!("and {more} more kinds"));
+    }
+    let file = kinds.first().map(|kind| kind.file.clone()).unwrap_or_default();
+    let table = pipeline.definition.table_of(&stage);
+    PipelineError::Rejects { over: Box::new(over), kinds: shown.join("; "), file, table }
+}
