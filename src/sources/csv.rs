@@ -32,8 +32,8 @@ use super::csv_records::{CHUNK_BYTES, Dialect, Flaw, Records, line_cuts, line_of
 use super::listing::Listing;
 use super::value_type::{Inference, ValueType};
 use super::{
-    BatchLimits, BatchReader, Input, InputDigest, Part, SettingsError, Source, SourceError,
-    SourceSpec, SourceType, parse_settings,
+    BadRow, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, OnError, Part,
+    ROW_TOO_LARGE, SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
 
@@ -45,6 +45,12 @@ pub(super) const TYPE: SourceType = SourceType {
     make: |spec| Ok(Box::new(Csv::new(spec)?)),
 };
 
+/// Code of a record with more or fewer fields than there are columns.
+const FIELD_COUNT: &str = "field_count";
+/// Code of a record with a quote that is not closed before the input (or the range) ends.
+const UNCLOSED_QUOTE: &str = "unclosed_quote";
+/// Code of a field with a line end where none is allowed.
+pub(super) const LINE_END_IN_VALUE: &str = "line_end_in_value";
 /// Types are inferred from records that end within this many bytes.
 const INFER_BYTES: u64 = 16 << 20;
 /// The most columns that a header may have.
@@ -173,11 +179,8 @@ impl Csv {
         input: &Input,
         records: &mut Records,
     ) -> Result<Head, SourceError> {
-        let invalid = |message: String, hint: &str| SourceError::Invalid {
-            path: input.path.clone(),
-            at: "header".to_owned(),
-            message,
-            hint: Some(hint.to_owned()),
+        let invalid = |message: String, hint: &str| {
+            BadRow::new(INPUT_DAMAGED, message).hint(hint).into_error(&input.path, "header")
         };
         records.limit(INFER_BYTES, MOST_COLUMNS);
         if !records.next().map_err(|flaw| self.describe(flaw, input, None))? {
@@ -216,63 +219,35 @@ impl Csv {
         Ok(Head { names, end: records.end() })
     }
 
-    /// A flaw in a record as an error. `row` is its source row, where rows are counted.
-    pub(super) fn describe(&self, flaw: Flaw, input: &Input, row: Option<u64>) -> SourceError {
-        let (start, message, hint) = match flaw {
-            Flaw::Input(e) => return e,
-            Flaw::TooLarge(start) => (
-                start,
-                "the record is larger than `max_row_bytes` allows (a header: than 16 MiB)",
-                "look for a quote that is never closed, or raise `max_row_bytes`",
-            ),
-            Flaw::TooManyFields(start) => {
-                (start, "more fields than columns", "quote fields that hold delimiters")
-            }
-            Flaw::Unclosed(start) => (
-                start,
-                "a quote is not closed before the end",
-                "close it; with `newlines_in_values = false` no field may hold a line end",
-            ),
-        };
-        self.invalid(input, start, row, None, message.to_owned(), hint.to_owned())
-    }
-
-    /// What is wrong with the record at `start`.
-    pub(super) fn invalid(
-        &self,
-        input: &Input,
-        start: u64,
-        row: Option<u64>,
-        field: Option<&str>,
-        message: String,
-        hint: String,
-    ) -> SourceError {
-        let line = match line_of(&self.contents, input, start) {
-            // What was read was then neither the old state nor the new one.
-            Err(changed) => return changed,
-            Ok(line) => line,
-        };
-        let row = row.map_or_else(String::new, |row| format!(", row {row}"));
-        let field = field.map_or_else(String::new, |field| format!(", field `{field}`"));
-        SourceError::Invalid {
-            path: input.path.clone(),
-            at: format!("line {line}{row}{field}"),
-            message,
-            hint: Some(hint),
+    /// A flaw in a record as an error that ends the run.
+    fn describe(&self, flaw: Flaw, input: &Input, row: Option<u64>) -> SourceError {
+        match bad_record(flaw) {
+            Err(error) => error,
+            Ok((start, bad)) => self.name(bad, input, start, row, OnError::Fail),
         }
     }
 
-    /// A record of another length than the header.
-    pub(super) fn ragged(
+    /// The error that names a bad record, at `start`, by its line, which is looked for only where the
+    /// run ends. `row` is its source row, where rows are counted.
+    pub(super) fn name(
         &self,
+        bad: BadRow,
         input: &Input,
-        records: &Records,
-        n_columns: usize,
-        row: u64,
+        start: u64,
+        row: Option<u64>,
+        on_error: OnError,
     ) -> SourceError {
-        let message = format!("{} fields for {n_columns} columns", records.n_fields());
-        let hint = "give every record as many fields; quote those that hold delimiters".to_owned();
-        self.invalid(input, records.start(), Some(row), None, message, hint)
+        if on_error == OnError::Quarantine {
+            return bad.into_error(&input.path, "");
+        }
+        match line_of(&self.contents, input, start) {
+            // What was read was then neither the old state nor the new one.
+            Err(changed) => changed,
+            Ok(line) => {
+                let row = row.map_or_else(String::new, |row| format!(", row {row}"));
+                bad.into_error(&input.path, format!("line {line}{row}"))
+            }
+        }
     }
 
     /// What every value of a column has in common, for columns whose type is not declared.
@@ -293,7 +268,8 @@ impl Csv {
                 Err(flaw) => return Err(self.describe(flaw, input, Some(row))),
             }
             if records.n_fields() != n_columns {
-                return Err(self.ragged(input, records, n_columns, row));
+                let bad = ragged(records, n_columns);
+                return Err(self.name(bad, input, records.start(), Some(row), OnError::Fail));
             }
             for (i, column) in columns.iter_mut().enumerate() {
                 let field = records.field(i);
@@ -314,6 +290,38 @@ impl Csv {
     ) -> Result<Records, SourceError> {
         Ok(Records::new(self.dialect, self.contents.open(input, range, from)?))
     }
+}
+
+/// What is wrong with a record, and where it begins.
+///
+/// # Errors
+/// The input cannot be read.
+pub(super) fn bad_record(flaw: Flaw) -> Result<(u64, BadRow), SourceError> {
+    Ok(match flaw {
+        Flaw::Input(e) => return Err(e),
+        Flaw::TooLarge(start) => {
+            let message =
+                "the record is larger than `max_row_bytes` allows (a header: than 16 MiB)";
+            let hint = "look for a quote that is never closed, or raise `max_row_bytes`";
+            (start, BadRow::new(ROW_TOO_LARGE, message).hint(hint))
+        }
+        Flaw::TooManyFields(start) => {
+            let hint = "quote fields that hold delimiters";
+            (start, BadRow::new(FIELD_COUNT, "more fields than columns").hint(hint))
+        }
+        Flaw::Unclosed(start) => {
+            let message = "a quote is not closed before the end";
+            let hint = "close it; with `newlines_in_values = false` no field may hold a line end";
+            (start, BadRow::new(UNCLOSED_QUOTE, message).hint(hint))
+        }
+    })
+}
+
+/// A record of another length than the header.
+pub(super) fn ragged(records: &Records, n_columns: usize) -> BadRow {
+    let message = format!("{} fields for {n_columns} columns", records.n_fields());
+    let hint = "give every record as many fields; quote those that hold delimiters";
+    BadRow::new(FIELD_COUNT, message).hint(hint)
 }
 
 fn character(at: &str, text: &str) -> Result<u8, SettingsError> {

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-use serde_json::json;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::filter::filter_record_batch;
 
-use super::csv::{Csv, Head};
-use super::csv_records::Records;
+use super::csv::{Csv, Head, LINE_END_IN_VALUE, bad_record, ragged};
+use super::csv_records::{Flaw, Records};
+use super::draft::{Draft, Place};
 use super::input::{PartDigests, misfit};
 use super::value_type::{ColumnBuilder, Misfit, ValueType};
-use super::{BatchLimits, BatchReader, Input, InputDigest, InputRange, Part, SourceError};
-use crate::batch::{Batch, Provenance, Restart, Run};
+use super::{
+    BadRow, BatchLimits, BatchReader, INPUT_DAMAGED, InputDigest, InputRange, NOT_UTF8, OnError,
+    Part, SourceError, VALUE_MISFIT,
+};
+use crate::batch::{Batch, Restart};
 
 /// The batches of a partition.
 pub(super) struct Reader {
@@ -31,6 +35,7 @@ pub(super) struct Reader {
 }
 
 /// A record in the middle of an input.
+#[derive(Debug, Clone, Copy)]
 struct Start {
     byte: u64,
     row: u64,
@@ -43,8 +48,8 @@ struct Current {
     order: Option<Vec<usize>>,
     /// Source row of the record that is read next, or that waits.
     row: u64,
-    /// Whether a record has been read that the last batch had no room for.
-    is_waiting: bool,
+    /// The record that has been read and that the last batch had no room for, if it is one.
+    waiting: Option<Result<(), BadRow>>,
 }
 
 impl Reader {
@@ -92,14 +97,15 @@ impl Reader {
     fn begin(&mut self, index: usize, read: &InputRange) -> Result<Current, SourceError> {
         let input = &read.input;
         let (start, _) = bytes_of(read);
-        let from = self.from.take();
+        let from = self.from;
         let mut records;
-        let head;
+        let order;
         if start == 0 && from.is_none() && self.csv.has_header() {
             records = self.csv.records(input, read.range.as_ref(), None)?;
-            head = self.csv.read_head(input, &mut records)?;
+            order = self.order(read, &self.csv.read_head(input, &mut records)?)?;
         } else {
-            head = self.csv.read_head(input, &mut self.csv.records(input, None, None)?)?;
+            let head = self.csv.read_head(input, &mut self.csv.records(input, None, None)?)?;
+            order = self.order(read, &head)?;
             let byte = from.as_ref().map(|f| f.byte);
             if self.csv.has_header() && byte.unwrap_or(start) < head.end {
                 let number = u32::try_from(index).unwrap_or(u32::MAX);
@@ -108,8 +114,8 @@ impl Reader {
             records = self.csv.records(input, read.range.as_ref(), byte)?;
         }
         records.limit(self.limits.row_bytes, self.kinds.len());
-        let order = self.order(read, &head)?;
-        Ok(Current { records, order, row: from.map_or(0, |f| f.row), is_waiting: false })
+        self.from = None;
+        Ok(Current { records, order, row: from.map_or(0, |f| f.row), waiting: None })
     }
 
     /// Which field of the input belongs to each column.
@@ -119,12 +125,8 @@ impl Reader {
             return Ok(None);
         }
         let invalid = |message: String, hint: &str| {
-            Err(SourceError::Invalid {
-                path: read.input.path.clone(),
-                at: "header".to_owned(),
-                message,
-                hint: Some(hint.to_owned()),
-            })
+            let bad = BadRow::new(INPUT_DAMAGED, message).hint(hint);
+            Err(bad.into_error(&read.input.path, "header"))
         };
         let same = "give every input of the source the columns of the first";
         if let Some(more) = head.names.iter().find(|name| self.schema.index_of(name).is_err()) {
@@ -151,36 +153,38 @@ impl Reader {
         Ok(Some(order))
     }
 
-    /// Reads a record, unless one waits; `false` at the end of the input.
-    fn advance(&self, current: &mut Current, input: &Input) -> Result<bool, SourceError> {
-        if current.is_waiting {
-            return Ok(true);
+    /// Reads a record, unless one waits, and says what is wrong with it; `None` at the end.
+    fn advance(&self, current: &mut Current) -> Result<Option<Result<(), BadRow>>, SourceError> {
+        if let Some(judged) = current.waiting.take() {
+            return Ok(Some(judged));
         }
-        let row = current.row;
-        let found = current.records.next();
-        if !found.map_err(|flaw| self.csv.describe(flaw, input, Some(row)))? {
-            return Ok(false);
+        match current.records.next() {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            Err(flaw) if self.limits.on_error == OnError::Quarantine => {
+                let bad = match current.records.judge(flaw)? {
+                    Flaw::TooManyFields(_) => ragged(&current.records, self.kinds.len()),
+                    flaw => bad_record(flaw)?.1,
+                };
+                return Ok(Some(Err(bad)));
+            }
+            Err(flaw) => return Ok(Some(Err(bad_record(flaw)?.1))),
         }
         let records = &current.records;
         if records.n_fields() != self.kinds.len() {
-            return Err(self.csv.ragged(input, records, self.kinds.len(), row));
+            return Ok(Some(Err(ragged(records, self.kinds.len()))));
         }
         let text = records.text();
         if !self.csv.allows_newlines() && (text.contains(&b'\n') || text.contains(&b'\r')) {
-            let message = "a field holds a line end, but `newlines_in_values` is false".to_owned();
-            let hint = "set `newlines_in_values = true`".to_owned();
-            return Err(self.csv.invalid(input, records.start(), Some(row), None, message, hint));
+            let message = "a field holds a line end, but `newlines_in_values` is false";
+            let bad = BadRow::new(LINE_END_IN_VALUE, message);
+            return Ok(Some(Err(bad.hint("set `newlines_in_values = true`"))));
         }
-        Ok(true)
+        Ok(Some(Ok(())))
     }
 
-    fn append(
-        &self,
-        current: &Current,
-        input: &Input,
-        builders: &mut [ColumnBuilder],
-    ) -> Result<(), SourceError> {
-        for (column, builder) in builders.iter_mut().enumerate() {
+    fn append(&self, current: &Current, columns: &mut Columns) -> Result<(), BadRow> {
+        for (column, builder) in columns.builders.iter_mut().enumerate() {
             let index = current.order.as_ref().and_then(|o| o.get(column)).unwrap_or(&column);
             let field = current.records.field(*index);
             if self.csv.is_null(field) {
@@ -189,20 +193,94 @@ impl Reader {
                 let shown: String = String::from_utf8_lossy(field).chars().take(40).collect();
                 let kind = self.kinds.get(column).copied().unwrap_or(ValueType::Utf8);
                 let name = self.schema.fields().get(column).map_or("", |f| f.name().as_str());
-                let hint = if why == Misfit::NotText {
-                    "convert the input to UTF-8".to_owned()
+                let (code, hint) = if why == Misfit::NotText {
+                    (NOT_UTF8, "convert the input to UTF-8".to_owned())
                 } else {
-                    format!(
+                    let hint = format!(
                         "declare another type in `types`, such as {{ {name:?} = \"utf8\" }}, or \
                          name what stands for no value in `null_values`"
-                    )
+                    );
+                    (VALUE_MISFIT, hint)
                 };
-                let (start, row) = (current.records.start(), Some(current.row));
-                let message = why.message(&shown, kind);
-                return Err(self.csv.invalid(input, start, row, Some(name), message, hint));
+                return Err(BadRow::new(code, why.message(&shown, kind)).field(name).hint(hint));
             }
         }
         Ok(())
+    }
+
+    /// Reads on in the current input; `false` where the batch is full.
+    fn step(
+        &mut self,
+        columns: &mut Columns,
+        draft: &mut Draft,
+        read: &InputRange,
+        mut current: Current,
+    ) -> Result<bool, SourceError> {
+        let found = self.advance(&mut current);
+        let on_error = self.limits.on_error;
+        let place = Place { input: self.input, row: current.row, byte: current.records.start() };
+        let judged = match found {
+            Ok(Some(judged)) => judged,
+            ended => {
+                if let Err(error) = ended {
+                    draft.reject(place, error, on_error)?;
+                }
+                self.digests.set_input(self.input, current.records.digest()?);
+                self.input += 1;
+                return Ok(true);
+            }
+        };
+        // Offsets, numbers and validity beside the bytes of texts.
+        let row_bytes = current.records.text().len() + 9 * self.kinds.len();
+        let n_bytes = columns.n_bytes + draft.reject_bytes() + row_bytes;
+        let is_full = draft.len() >= self.limits.rows || n_bytes > self.limits.bytes;
+        if draft.len() > 0 && is_full {
+            current.waiting = Some(judged);
+            self.current = Some(current);
+            return Ok(false);
+        }
+        if let Err(bad) = judged.and_then(|()| columns.take(|all| self.append(&current, all))) {
+            let error = self.csv.name(bad, &read.input, place.byte, Some(place.row), on_error);
+            draft.reject(place, error, on_error)?;
+        } else {
+            draft.keep(place);
+            columns.n_bytes += row_bytes;
+        }
+        current.row += 1;
+        self.current = Some(current);
+        Ok(true)
+    }
+}
+
+/// The values of a batch that is being made.
+struct Columns {
+    builders: Vec<ColumnBuilder>,
+    /// Of each row that was begun, whether it is one.
+    is_kept: Vec<bool>,
+    n_bytes: usize,
+}
+
+impl Columns {
+    /// Appends a row, or nothing.
+    fn take(&mut self, append: impl FnOnce(&mut Self) -> Result<(), BadRow>) -> Result<(), BadRow> {
+        let appended = append(self);
+        self.is_kept.push(appended.is_ok());
+        if appended.is_err() {
+            // What has no place is left out at the end, as builders cannot take a value back.
+            let n_rows = self.is_kept.len();
+            let short = self.builders.iter_mut().filter(|builder| builder.len() < n_rows);
+            short.for_each(ColumnBuilder::append_null);
+        }
+        appended
+    }
+
+    fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+        let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
+        let rows = RecordBatch::try_new(Arc::clone(schema), columns)?;
+        if self.is_kept.iter().all(|is_kept| *is_kept) {
+            return Ok(rows);
+        }
+        filter_record_batch(&rows, &BooleanArray::from(self.is_kept))
     }
 }
 
@@ -210,55 +288,51 @@ impl BatchReader for Reader {
     fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         let part = Arc::clone(&self.part);
         let ahead = self.n_rows_before;
-        let mut builders: Vec<_> =
-            self.kinds.iter().map(|kind| ColumnBuilder::new(*kind, ahead)).collect();
-        // Offsets, numbers and validity beside the bytes of texts.
-        let fixed_bytes = 9 * self.kinds.len();
-        let mut provenance = Provenance::new();
-        let mut restart = None;
-        let mut n_bytes = 0;
+        let builders = self.kinds.iter().map(|kind| ColumnBuilder::new(*kind, ahead)).collect();
+        let is_kept = Vec::with_capacity(ahead);
+        let mut columns = Columns { builders, is_kept, n_bytes: 0 };
+        let mut draft = Draft::default();
         while let Some(read) = part.inputs.get(self.input) {
-            let number = u32::try_from(self.input).unwrap_or(u32::MAX);
-            let mut current = match self.current.take() {
-                Some(current) => current,
-                None => self.begin(self.input, read)?,
+            let opened = match self.current.take() {
+                Some(current) => Ok(current),
+                None if draft.len() >= self.limits.rows => break,
+                None => self.begin(self.input, read),
             };
-            if !self.advance(&mut current, &read.input)? {
-                self.digests.set_input(self.input, current.records.digest()?);
-                self.input += 1;
-                continue;
+            match opened {
+                Ok(current) => {
+                    if !self.step(&mut columns, &mut draft, read, current)? {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let first = Start { byte: bytes_of(read).0, row: 0 };
+                    let Start { byte, row } = self.from.take().unwrap_or(first);
+                    let place = Place { input: self.input, row, byte };
+                    draft.reject(place, of_range(read, error), self.limits.on_error)?;
+                    self.input += 1;
+                }
             }
-            let row_bytes = current.records.text().len() + fixed_bytes;
-            let n_rows = provenance.n_rows();
-            let is_full =
-                n_rows >= self.limits.rows as u64 || n_bytes + row_bytes > self.limits.bytes;
-            if n_rows > 0 && is_full {
-                current.is_waiting = true;
-                self.current = Some(current);
-                break;
-            }
-            self.append(&current, &read.input, &mut builders)?;
-            let run = Run { row: 0, input: number, source_row: current.row, sub_row: -1 };
-            provenance.push_run(run, 1);
-            restart.get_or_insert_with(|| Restart {
-                input: number,
-                source_row: current.row,
-                cursor: json!({"byte": current.records.start()}),
-            });
-            n_bytes += row_bytes;
-            current.row += 1;
-            current.is_waiting = false;
-            self.current = Some(current);
         }
-        let Some(restart) = restart else { return Ok(None) };
-        let columns = builders.iter_mut().map(ColumnBuilder::finish).collect();
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        let Some(restart) = draft.restart else { return Ok(None) };
+        let rows = columns.finish(&self.schema)?;
         self.n_rows_before = rows.num_rows();
-        Ok(Some(Batch { rows, provenance, events: Vec::new(), restart }))
+        let (provenance, events) = (draft.provenance, draft.events);
+        Ok(Some(Batch { rows, provenance, events, restart }))
     }
 
     fn digests(&mut self) -> Result<Vec<InputDigest>, SourceError> {
         self.digests.finish(&self.part)
+    }
+}
+
+/// What is wrong with the header of an input that is cut is no row's fault: only the digest of its
+/// first range covers the header, so the rejects of the others could not tell that it has changed.
+fn of_range(read: &InputRange, error: SourceError) -> SourceError {
+    match error {
+        SourceError::Row { path, at, bad } if read.range.is_some() => {
+            SourceError::Invalid { path, at, message: bad.message, hint: bad.hint }
+        }
+        error => error,
     }
 }
 

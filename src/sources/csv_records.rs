@@ -107,6 +107,8 @@ pub(super) struct Records {
     ends: Vec<usize>,
     n_fields: usize,
     start: u64,
+    /// Whether the record was given up before its end.
+    is_open: bool,
 }
 
 impl Records {
@@ -122,6 +124,7 @@ impl Records {
             ends: Vec::new(),
             n_fields: 0,
             start: 0,
+            is_open: false,
         }
     }
 
@@ -131,8 +134,13 @@ impl Records {
         self.most_fields = most_fields;
     }
 
-    /// Reads the next record; `false` at the end. Empty lines are not records.
+    /// Reads the next record; `false` at the end. Empty lines are not records. After a flaw in a
+    /// record, the next one is that behind it.
     pub(super) fn next(&mut self) -> Result<bool, Flaw> {
+        if self.is_open {
+            self.pass_over()?;
+        }
+        self.start = self.stream.offset();
         loop {
             let bytes = self.stream.fill()?;
             if bytes.is_empty() {
@@ -163,10 +171,12 @@ impl Records {
             match result {
                 Record => break,
                 OutputFull if self.n_text > self.most_bytes => {
+                    self.is_open = true;
                     return Err(Flaw::TooLarge(self.start));
                 }
                 OutputFull => grow(&mut self.text, self.most_bytes),
                 OutputEndsFull if self.n_fields > self.most_fields => {
+                    self.is_open = true;
                     return Err(Flaw::TooManyFields(self.start));
                 }
                 OutputEndsFull => grow(&mut self.ends, self.most_fields),
@@ -178,6 +188,46 @@ impl Records {
             return Err(Flaw::TooLarge(self.start));
         }
         Ok(true)
+    }
+
+    /// Reads the record that has this flaw to its end. What is then said of it does not depend on how
+    /// large the buffers were: [`Records::n_fields`] counts all of its fields.
+    ///
+    /// # Errors
+    /// The input cannot be read.
+    pub(super) fn judge(&mut self, flaw: Flaw) -> Result<Flaw, SourceError> {
+        match flaw {
+            Flaw::Input(e) => Err(e),
+            Flaw::TooLarge(start) | Flaw::TooManyFields(start) if self.is_open => {
+                Ok(match self.pass_over()? {
+                    false => Flaw::Unclosed(start),
+                    true if self.n_text > self.most_bytes => Flaw::TooLarge(start),
+                    true => Flaw::TooManyFields(start),
+                })
+            }
+            flaw => Ok(flaw),
+        }
+    }
+
+    /// Goes behind the end of a record that was given up, without keeping it; `false` where it has
+    /// none.
+    fn pass_over(&mut self) -> Result<bool, SourceError> {
+        let (mut text, mut ends) = ([0; 4096], [0; 256]);
+        loop {
+            let bytes = self.stream.fill()?;
+            let is_end = bytes.is_empty();
+            let bytes = if is_end { b"\n" } else { bytes };
+            let (result, n_in, n_out, n_ends) = self.core.read_record(bytes, &mut text, &mut ends);
+            self.n_text += n_out;
+            self.n_fields += n_ends;
+            if !is_end {
+                self.stream.skip(n_in);
+            }
+            if result == Record || (is_end && matches!(result, InputEmpty | End)) {
+                self.is_open = false;
+                return Ok(result == Record);
+            }
+        }
     }
 
     /// Offset in the file of the record's first byte.

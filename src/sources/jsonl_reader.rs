@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use serde_json::json;
 
+use super::draft::{Draft, Place};
 use super::input::{PartDigests, misfit};
 use super::jsonl::Jsonl;
 use super::jsonl_lines::{Lines, Next};
 use super::jsonl_types::{Fields, JsonType};
 use super::jsonl_values::Rows;
 use super::{
-    BadRow, BadRowAt, BatchLimits, BatchReader, InputDigest, InputRange, Part, ROW_TOO_LARGE,
-    SourceError,
+    BadRow, BatchLimits, BatchReader, InputDigest, InputRange, Part, ROW_TOO_LARGE, SourceError,
 };
-use crate::batch::{Batch, Event, Provenance, Restart, Run};
+use crate::batch::{Batch, Restart};
 
 /// A number of two characters with its comma may become eight bytes.
 const MOST_GROWTH: usize = 4;
@@ -42,36 +41,8 @@ struct Current {
     lines: Lines,
     /// Source row of the line that is read next, or that waits.
     row: u64,
-    /// Whether a line has been read that the last batch had no room for.
-    is_waiting: bool,
-}
-
-/// A batch that is being made.
-struct Making {
-    rows: Rows,
-    provenance: Provenance,
-    events: Vec<Event>,
-    restart: Option<Restart>,
-}
-
-impl Making {
-    fn at(&self, input: usize, source_row: u64) -> BadRowAt {
-        let input = u32::try_from(input).unwrap_or(u32::MAX);
-        BadRowAt { before_row: self.provenance.n_rows(), input, source_row }
-    }
-
-    /// The batch begins with what stands here, unless something stood before.
-    fn begins_at(&mut self, at: BadRowAt, byte: u64) {
-        self.restart.get_or_insert_with(|| Restart {
-            input: at.input,
-            source_row: at.source_row,
-            cursor: json!({"byte": byte}),
-        });
-    }
-
-    fn len(&self) -> usize {
-        usize::try_from(self.provenance.n_rows()).unwrap_or(usize::MAX) + self.events.len()
-    }
+    /// What has been read that the last batch had no room for.
+    waiting: Option<Next>,
 }
 
 impl Reader {
@@ -120,80 +91,60 @@ impl Reader {
         let content = self.jsonl.contents.open(&read.input, read.range.as_ref(), byte)?;
         let lines = Lines::new(content, self.limits.row_bytes);
         self.from = None;
-        Ok(Current { lines, row: from.map_or(0, |(_, row)| row), is_waiting: false })
-    }
-
-    /// Puts an input that cannot be read any more, from `row` on, among the events.
-    fn give_up(
-        &mut self,
-        making: &mut Making,
-        error: SourceError,
-        row: u64,
-        byte: u64,
-    ) -> Result<(), SourceError> {
-        let at = making.at(self.input, row);
-        let event = self.limits.on_error.settle(error, at)?;
-        making.begins_at(at, byte);
-        making.events.push(event);
-        self.input += 1;
-        Ok(())
+        Ok(Current { lines, row: from.map_or(0, |(_, row)| row), waiting: None })
     }
 
     /// Reads on in the current input; `false` where the batch is full.
     fn step(
         &mut self,
-        making: &mut Making,
+        rows: &mut Rows,
+        draft: &mut Draft,
         read: &InputRange,
         mut current: Current,
     ) -> Result<bool, SourceError> {
-        let next = if current.is_waiting { Ok(Next::Line) } else { current.lines.next() };
-        let (row, start) = (current.row, current.lines.start());
-        match next {
+        let next = match current.waiting.take() {
+            Some(next) => Ok(next),
+            None => current.lines.next(),
+        };
+        let on_error = self.limits.on_error;
+        let place = Place { input: self.input, row: current.row, byte: current.lines.start() };
+        let appended = match next {
             Err(error) => {
-                let digest = current.lines.digest()?;
-                self.digests.set_input(self.input, digest);
-                return self.give_up(making, error, row, start).map(|()| true);
+                draft.reject(place, error, on_error)?;
+                self.digests.set_input(self.input, current.lines.digest()?);
+                self.input += 1;
+                return Ok(true);
             }
             Ok(Next::End) => {
                 self.digests.set_input(self.input, current.lines.digest()?);
                 self.input += 1;
                 return Ok(true);
             }
-            Ok(Next::Line) if self.is_full(making, current.lines.line().len()) => {
-                current.is_waiting = true;
+            Ok(next) if self.is_full(rows, draft, current.lines.line().len()) => {
+                current.waiting = Some(next);
                 self.current = Some(current);
                 return Ok(false);
             }
-            Ok(Next::Line | Next::TooLong) => {}
-        }
-        let at = making.at(self.input, row);
-        let appended = match next {
+            Ok(Next::Line) => rows.append(current.lines.line()),
             Ok(Next::TooLong) => Err(too_long()),
-            _ => making.rows.append(current.lines.line()),
         };
-        making.begins_at(at, start);
-        match appended {
-            Ok(()) => {
-                let run = Run { row: 0, input: at.input, source_row: row, sub_row: -1 };
-                making.provenance.push_run(run, 1);
-            }
-            Err(bad) => {
-                let error = self.jsonl.name(bad, &read.input, start, row, self.limits.on_error);
-                making.events.push(self.limits.on_error.settle(error, at)?);
-            }
+        if let Err(bad) = appended {
+            let error = self.jsonl.name(bad, &read.input, place.byte, place.row, on_error);
+            draft.reject(place, error, on_error)?;
+        } else {
+            draft.keep(place);
         }
         current.row += 1;
-        current.is_waiting = false;
         self.current = Some(current);
         Ok(true)
     }
 
     /// Whether a line has no room in the batch any more.
-    fn is_full(&self, making: &Making, n_line: usize) -> bool {
-        let fixed = 9 * self.n_leaves;
-        let n_bytes = making.rows.n_bytes() + fixed * making.len();
+    fn is_full(&self, rows: &Rows, draft: &Draft, n_line: usize) -> bool {
+        let (n_rows, fixed) = (draft.len(), 9 * self.n_leaves);
+        let n_bytes = rows.n_bytes() + fixed * n_rows + draft.reject_bytes();
         let most = n_line.saturating_mul(MOST_GROWTH).saturating_add(fixed);
-        making.len() > 0 && (making.len() >= self.limits.rows || n_bytes + most > self.limits.bytes)
+        n_rows > 0 && (n_rows >= self.limits.rows || n_bytes + most > self.limits.bytes)
     }
 }
 
@@ -202,33 +153,35 @@ impl BatchReader for Reader {
         let part = Arc::clone(&self.part);
         let ignores = self.jsonl.ignores_unknown();
         let most_bytes = self.limits.row_bytes;
-        let mut making = Making {
-            rows: Rows::new(&self.fields, self.n_rows_before, most_bytes, ignores),
-            provenance: Provenance::new(),
-            events: Vec::new(),
-            restart: None,
-        };
+        let mut rows = Rows::new(&self.fields, self.n_rows_before, most_bytes, ignores);
+        let mut draft = Draft::default();
+        // A batch may end behind a damaged input too, whose reject counts as a row.
         while let Some(read) = part.inputs.get(self.input) {
-            let current = match self.current.take() {
-                Some(current) => current,
-                None => match self.begin(read) {
-                    Ok(current) => current,
-                    Err(error) => {
-                        let start = self.jsonl.bytes_of(read).0;
-                        let (byte, row) = self.from.take().unwrap_or((start, 0));
-                        self.give_up(&mut making, error, row, byte)?;
-                        continue;
-                    }
-                },
+            let opened = match self.current.take() {
+                Some(current) => Ok(current),
+                None if draft.len() >= self.limits.rows => break,
+                None => self.begin(read),
             };
-            if !self.step(&mut making, read, current)? {
-                break;
+            match opened {
+                Ok(current) => {
+                    if !self.step(&mut rows, &mut draft, read, current)? {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let start = self.jsonl.bytes_of(read).0;
+                    let (byte, row) = self.from.take().unwrap_or((start, 0));
+                    let place = Place { input: self.input, row, byte };
+                    draft.reject(place, error, self.limits.on_error)?;
+                    self.input += 1;
+                }
             }
         }
-        let Some(restart) = making.restart else { return Ok(None) };
-        let rows = making.rows.finish(&self.schema)?;
+        let Some(restart) = draft.restart else { return Ok(None) };
+        let rows = rows.finish(&self.schema)?;
         self.n_rows_before = rows.num_rows();
-        Ok(Some(Batch { rows, provenance: making.provenance, events: making.events, restart }))
+        let (provenance, events) = (draft.provenance, draft.events);
+        Ok(Some(Batch { rows, provenance, events, restart }))
     }
 
     fn digests(&mut self) -> Result<Vec<InputDigest>, SourceError> {

@@ -25,6 +25,7 @@ mod content;
 mod csv;
 mod csv_reader;
 mod csv_records;
+mod draft;
 mod files;
 mod idx;
 pub mod input;

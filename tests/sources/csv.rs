@@ -6,11 +6,14 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use rowmill::batch::Restart;
-use rowmill::sources::{BatchLimits, InputRange, Part, SourceError, SourceSpec, source_type};
+use rowmill::batch::{Outcome, Restart};
+use rowmill::sources::{
+    BatchLimits, InputRange, OnError, Part, Source, SourceError, SourceSpec, source_type,
+};
 use serde_json::{Value, json};
 
 use super::conformance::{Case, LIMITS, Reading, read};
+use super::content::gzip;
 use super::{folder, part_of, real_data, source};
 
 const PLAIN: &[u8] = b"id,name,score\n1,Ann,1.5\n2,Bob,\n3,,-2e3\n4,Dan,nan\n5,Eve,0\n";
@@ -374,4 +377,106 @@ fn planes_and_airports_have_the_values_that_pandas_reads() {
         (airports.rows.num_rows(), lat.value(1457).to_bits()),
         (1458, 40.7505_f64.to_bits())
     );
+}
+
+fn under_quarantine(limits: BatchLimits) -> BatchLimits {
+    BatchLimits { on_error: OnError::Quarantine, ..limits }
+}
+
+/// Rows and rejects of the whole part and from where each batch begins, as texts in stream order.
+fn stream(source: &dyn Source, limits: BatchLimits) -> Vec<Vec<String>> {
+    let inputs = source.list().unwrap();
+    let (part, schema) = (part_of(source, &inputs), source.schema(inputs.first()).unwrap());
+    let read_from = |restart: &Restart| {
+        let mut reader = source.open(&part, &schema, limits, restart).unwrap();
+        let (mut all, mut restarts) = (Vec::new(), Vec::new());
+        while let Some(batch) = reader.next().unwrap() {
+            let n_here = batch.rows.num_rows() + batch.events.len();
+            assert!((1..=limits.rows).contains(&n_here), "{n_here} in a batch");
+            restarts.push((all.len(), batch.restart));
+            let mut events = batch.events.into_iter().peekable();
+            let rows = shown(&batch.rows);
+            for row in 0..=rows.len() {
+                while let Some(e) = events.next_if(|e| e.before_row == row as u64) {
+                    let Outcome::Rejected { code, message } = e.outcome else { panic!() };
+                    assert_eq!((e.stage, e.path.len()), (0, 0));
+                    all.push(vec![format!("{}/{} {code}: {message}", e.input, e.source_row)]);
+                }
+                let Some(values) = rows.get(row) else { break };
+                let position = batch.provenance.position(row as u64).unwrap();
+                all.push(vec![format!("{}/{}", position.input, position.source_row)]);
+                all.last_mut().unwrap().extend(values.clone());
+            }
+            assert!(events.next().is_none());
+        }
+        assert_eq!(reader.digests().unwrap(), source.digests(&part).unwrap());
+        (all, restarts)
+    };
+    let (all, restarts) = read_from(&Restart::default());
+    for (n_before, restart) in restarts {
+        let (rest, _) = read_from(&restart);
+        assert_eq!(rest, all[n_before..], "from {restart:?}");
+    }
+    all
+}
+
+#[test]
+fn bad_records_become_rejects_in_their_place() {
+    let long = "x".repeat(100);
+    let bad = format!(
+        "a,b\n1,one\n2\n3,three,3\n300,four\n\u{feff},\n5,{long}\n6,six,{}\n7,\"a\nb\"\n8,eight\n9,\"never\n",
+        ",".repeat(50)
+    );
+    let mut bytes = bad.into_bytes();
+    let at = bytes.windows(4).position(|w| w == b"six,").unwrap();
+    bytes[at] = 0xff;
+    let other = gzip(b"b,a\nten,10\n");
+    let broken = &gzip(b"a,b\n11,eleven\n")[..15];
+    let root = folder(&[
+        ("1.csv", &bytes),
+        ("2.csv.gz", &other),
+        ("3.csv", b""),
+        ("4.csv.gz", broken),
+        ("5.csv", b"a,c\n1,2\n"),
+        ("6.csv", b"a,b\nx,\xff\n12,twelve\n"),
+    ]);
+    let settings = json!({"types": {"a": "uint8", "b": "utf8"}});
+    let source = source("csv", root.path(), &["*"], settings);
+    let want = [
+        vec!["0/0", "1", "one"],
+        vec!["0/1 field_count: 1 fields for 2 columns"],
+        vec!["0/2 field_count: 3 fields for 2 columns"],
+        vec!["0/3 value_misfit: field `a`: 300 does not fit into uint8"],
+        vec!["0/4 value_misfit: field `a`: `\u{feff}` is no uint8"],
+        vec![
+            "0/5 row_too_large: the record is larger than `max_row_bytes` allows (a header: than 16 MiB)",
+        ],
+        vec!["0/6 field_count: 53 fields for 2 columns"],
+        vec!["0/7", "7", "a\nb"],
+        vec!["0/8", "8", "eight"],
+        vec!["0/9 unclosed_quote: a quote is not closed before the end"],
+        vec!["1/0", "10", "ten"],
+        vec!["2/0 input_damaged: the input is empty"],
+        vec!["3/0 input_damaged: the compressed data ends too early"],
+        vec!["4/0 input_damaged: column `c` is not in the first input"],
+        vec!["5/0 value_misfit: field `a`: `x` is no uint8"],
+        vec!["5/1", "12", "twelve"],
+    ];
+    for rows in [1, 2, 5, 100] {
+        let limits = under_quarantine(BatchLimits { rows, row_bytes: 60, ..LIMITS });
+        assert_eq!(stream(&*source, limits), want, "{rows}");
+    }
+}
+
+#[test]
+fn an_input_that_is_cut_needs_its_header() {
+    let root = folder(&[("1.csv", b"a,b\n1,2\n"), ("2.csv", b"a,c\n3,4\n5,6\n")]);
+    let source = source("csv", root.path(), &["*.csv"], json!({}));
+    let inputs = source.list().unwrap();
+    let schema = source.schema(inputs.first()).unwrap();
+    let inputs = vec![InputRange { input: inputs[1].clone(), range: Some(8..12) }];
+    let part = std::sync::Arc::new(Part { inputs, side: Vec::new() });
+    let limits = under_quarantine(LIMITS);
+    let error = read(&*source, &part, &schema, limits, &Restart::default()).unwrap_err();
+    assert_eq!(error.to_string(), "`2.csv`, header: column `c` is not in the first input");
 }
