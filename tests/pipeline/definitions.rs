@@ -11,12 +11,14 @@ use crate::command::{Place, Ran, python, test_data};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The definitions that are tested here.
-const TESTED: [&str; 5] = [
+const TESTED: [&str; 7] = [
     "fashion-mnist.toml",
     "maths-questions.toml",
+    "nested-parquet.toml",
     "nyc-flights.toml",
     "penguins.toml",
     "rust-corpus.toml",
+    "signal-profiles.toml",
 ];
 
 #[test]
@@ -84,6 +86,28 @@ fn penguins_have_files_named_for_columns_with_odd_names() {
 #[test]
 fn questions_in_json_lines_have_the_texts_that_python_reads() {
     build_and_compare("maths-questions", "GSM8K", "gsm8k-jsonl", &["numpy"]);
+}
+
+#[test]
+fn nested_columns_have_the_values_that_pyarrow_reads() {
+    let packages = ["numpy", "pyarrow"];
+    build_and_compare("nested-parquet", "PARQUET_TESTING", "parquet-testing/data", &packages);
+}
+
+/// The profiles are composed of three real ones (`profiles.py` says how).
+#[test]
+fn profiles_are_a_cache_that_numpy_maps_with_panels_and_alleles_stored_once() {
+    let packages = ["numpy", "pyarrow", "blake3"];
+    let Some(data) = test_data() else { return };
+    let (Some(compose), Some(compare)) = (python(&packages), python(&packages)) else { return };
+    let place = Place::new();
+    let name = "signal-profiles";
+    let resources = data.join("dnanet-profiles/tests/resources");
+    place.write("in/README", "profiles.parquet is composed here");
+    let table = place.path("in/profiles.parquet");
+    reference(compose, "profiles.py", &[&resources, &table]);
+    let dataset = build(&place, name, ("SIGNAL_PROFILES", &place.path("in")));
+    reference(compare, "compare_definition.py", &[Path::new(name), &dataset, &resources]);
 }
 
 /// A folder like the one where cargo keeps the sources of crates.
