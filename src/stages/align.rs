@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use crate::batch::Batch;
 
@@ -45,8 +45,9 @@ pub fn common_columns(sources: &[(&str, &SchemaRef)]) -> Result<SchemaRef, Misal
             };
             let (mine, their_type) = (field.data_type(), their.data_type());
             if mine != their_type {
+                let (mine, theirs) = (shown(mine), shown(their_type));
                 return Err(misaligned(format!(
-                    "`{name}` is {mine} in `{first}` and {their_type} in `{other}`"
+                    "`{name}` is {mine} in `{first}` and {theirs} in `{other}`"
                 )));
             }
             field.set_nullable(field.is_nullable() || their.is_nullable());
@@ -58,6 +59,16 @@ pub fn common_columns(sources: &[(&str, &SchemaRef)]) -> Result<SchemaRef, Misal
         }
     }
     Ok(Arc::new(Schema::new(fields)))
+}
+
+/// A type as definitions name it, where they do.
+fn shown(kind: &DataType) -> String {
+    match kind {
+        DataType::LargeUtf8 => "utf8".to_owned(),
+        DataType::LargeBinary => "binary".to_owned(),
+        kind if kind.is_nested() => kind.to_string(),
+        kind => kind.to_string().to_lowercase(),
+    }
 }
 
 /// Brings the batches of one source to the columns that all sources have.
@@ -97,11 +108,9 @@ impl Alignment {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Int64Array, StringArray};
-    use arrow_schema::DataType;
-
     use super::*;
     use crate::batch::{Provenance, Restart};
+    use arrow_array::{Int64Array, StringArray};
 
     fn columns(fields: &[(&str, DataType, bool)]) -> SchemaRef {
         let field = |(name, kind, is_nullable): &(&str, DataType, bool)| {
@@ -135,7 +144,7 @@ mod tests {
             (
                 "another type",
                 vec![("n", text.clone(), true), ("t", text.clone(), false)],
-                Err("`n` is Int64 in `a` and Utf8 in `b`"),
+                Err("`n` is int64 in `a` and utf8 in `b`"),
             ),
         ] {
             let found = common_columns(&[("a", &first), ("b", &columns(&other))]);

@@ -9,7 +9,7 @@ use rowmill::dataset::Dataset;
 
 use crate::command::{Place, TEXTS, copy, files_of};
 
-fn run(place: &Place) -> (u64, u64) {
+pub(crate) fn run(place: &Place) -> (u64, u64) {
     let report = place.json(&["run", "p.toml"]);
     let count = |name: &str| report[name].as_u64().unwrap();
     (count("partitions"), count("reused_partitions"))
@@ -31,7 +31,7 @@ fn texts(dataset: &Dataset) -> Vec<String> {
 
 /// Checks that the current generation is, file by file, what a fresh build of the inputs makes.
 #[track_caller]
-fn is_as_fresh(place: &Place, what: &str) {
+pub(crate) fn is_as_fresh(place: &Place, what: &str) {
     let fresh = Place::new();
     copy(&place.path("in"), &fresh.path("in"));
     fresh.write("p.toml", fs::read(place.path("p.toml")).unwrap());

@@ -11,4 +11,5 @@ mod definitions;
 mod keys;
 mod real_data;
 mod same_bytes;
+mod sources;
 mod values;
