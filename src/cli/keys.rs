@@ -93,20 +93,17 @@ pub(super) fn lines(keys: &[Key], line: &mut impl FnMut(&str, String)) {
         line("key", about);
         let differs = key.differs.as_deref().unwrap_or_default();
         for it in differs.iter().take(LISTED) {
-            line(
-                "",
-                format!(
-                    "  {}: {} -> {}",
-                    it.setting,
-                    shown(it.old.as_ref()),
-                    shown(it.new.as_ref())
-                ),
-            );
+            line("", setting(it));
         }
         if let Some(more) = differs.len().checked_sub(LISTED).filter(|n| *n > 0) {
             line("", format!("  and {} more (--json lists all)", HumanCount(more as u64)));
         }
     }
+}
+
+/// A setting that differs, for people.
+pub(super) fn setting(it: &Difference) -> String {
+    format!("  {}: {} -> {}", it.setting, shown(it.old.as_ref()), shown(it.new.as_ref()))
 }
 
 fn shown(value: Option<&Value>) -> String {

@@ -20,6 +20,7 @@ mod signals;
 mod status;
 mod target;
 mod verify;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 
 use super::DefinitionArgs;
 use super::output::{CliError, Console, STAT_NOTE, counted, of_sources};
+use super::why;
 use crate::config::Registry;
 use crate::fingerprint::Fingerprinting;
 use crate::pipeline::{MemoryBound, PartitionState, PlanReport};
@@ -19,6 +20,9 @@ const LISTED: usize = 20;
 pub struct PlanArgs {
     #[command(flatten)]
     definition: DefinitionArgs,
+    /// Say why partitions will be built: which inputs, settings or types differ from what is built.
+    #[arg(long)]
+    why: bool,
     /// Print a JSON document, with every partition.
     #[arg(long)]
     json: bool,
@@ -31,7 +35,7 @@ pub(super) fn execute(
     console: &Console,
 ) -> Result<(), CliError> {
     let pipeline = args.definition.load(registry, console)?;
-    let report = pipeline.plan()?;
+    let report = if args.why { pipeline.plan_and_why()? } else { pipeline.plan()? };
     if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
 }
 
@@ -84,6 +88,9 @@ fn text(report: &PlanReport) -> String {
     }
     if let Some(more) = report.partitions.len().checked_sub(LISTED).filter(|n| *n > 0) {
         line("", format!("and {more} more (--json lists all)"));
+    }
+    if let Some(why) = &report.why {
+        why::lines(report, why, &mut line);
     }
     if let Some(free) = report.free_bytes {
         line("disk", format!("{} free", HumanBytes(free)));

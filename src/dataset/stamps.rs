@@ -125,6 +125,12 @@ impl Stamps {
         self.fingerprinting
     }
 
+    /// When listing the inputs began.
+    #[must_use]
+    pub fn listed_at(&self) -> SystemTime {
+        self.listed_at
+    }
+
     /// What an input is known by from now on.
     #[must_use]
     pub fn stamp(&self, input: &Input) -> Stamp {

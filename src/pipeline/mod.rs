@@ -24,6 +24,7 @@ mod report;
 mod rows;
 mod run;
 mod side;
+mod why;
 
 pub use assembly::{Pipeline, RunOverrides};
 pub use contents::{
@@ -39,3 +40,4 @@ pub use report::{
     REPORT_VERSION, Report, SourceReport, StageReport,
 };
 pub use rows::{Piece, Rows};
+pub use why::{OtherDefinition, PartitionWhy, Reason, ReasonCount, Why};

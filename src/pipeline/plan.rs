@@ -15,7 +15,7 @@ use super::rejects::RejectsOf;
 use super::side::SideDigests;
 use super::{
     MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
-    REPORT_VERSION, SourceReport,
+    REPORT_VERSION, SourceReport, Why,
 };
 use crate::dataset::adopt::Adopter;
 use crate::dataset::facts::Facts;
@@ -83,6 +83,8 @@ pub(super) struct Planned {
     /// Bytes of its inputs.
     pub(super) bytes: u64,
     pub(super) state: State,
+    /// Source rows that a limit leaves it, as far as that was known.
+    pub(super) left: Option<u64>,
     division: division::Planned,
     side: Vec<Input>,
 }
@@ -133,8 +135,23 @@ impl Pipeline {
     /// As a run that fails before its first row.
     pub fn plan(&self) -> Result<PlanReport, PipelineError> {
         let plan = self.plan_with(self.list()?, None)?;
+        self.plan_report(&plan, None)
+    }
+
+    /// The same, and why: what differs from the generation that is complete. What no stamp tells of
+    /// the inputs of partitions that will be built is hashed.
+    ///
+    /// # Errors
+    /// As [`Pipeline::plan`], and records that cannot be read.
+    pub fn plan_and_why(&self) -> Result<PlanReport, PipelineError> {
+        let plan = self.plan_with(self.list()?, None)?;
+        let why = self.why(&plan)?;
+        self.plan_report(&plan, Some(why))
+    }
+
+    fn plan_report(&self, plan: &Plan, why: Option<Why>) -> Result<PlanReport, PipelineError> {
         let partitions: Vec<_> =
-            plan.partitions.iter().map(|p| self.partition_report(&plan, p)).collect();
+            plan.partitions.iter().map(|p| self.partition_report(plan, p)).collect();
         let is_done = plan.partitions.iter().all(|p| matches!(p.state, State::Done(_)));
         let rows: Option<u64> = partitions.iter().map(|p| p.rows).sum();
         let limit = self.definition.data.dataset.limit_rows.unwrap_or(u64::MAX);
@@ -147,12 +164,13 @@ impl Pipeline {
             fingerprint: self.definition.run.fingerprint,
             inputs: plan.inputs().count() as u64,
             input_bytes: plan.inputs().map(|input| input.size).sum(),
-            sources: self.source_reports(&plan),
+            sources: self.source_reports(plan),
             hashed: plan.hashed,
             rows: rows.map(|n| n.min(limit)),
             free_bytes: self.storage.free_bytes(self.home.dir())?,
+            why,
             partitions,
-            memory: plan.bound,
+            memory: plan.bound.clone(),
         })
     }
 
@@ -283,7 +301,7 @@ impl Pipeline {
                 largest_part = largest_part.max(held_bytes(&part));
             }
             let side = part.side;
-            partitions.push(Planned { index, source, slot, bytes, state, division, side });
+            partitions.push(Planned { index, source, slot, bytes, state, left, division, side });
         }
         let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
         let bound = bound_of(n_to_build, largest_part)?;

@@ -119,6 +119,9 @@ pub struct PlanReport {
     pub rows: Option<u64>,
     /// Bytes that are free for the dataset, where the system tells.
     pub free_bytes: Option<u64>,
+    /// Why partitions will be built, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<super::Why>,
     /// The partitions, in dataset order.
     pub partitions: Vec<PartitionReport>,
     /// The memory bound and how it comes about.

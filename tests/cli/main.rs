@@ -21,3 +21,4 @@ mod refusals;
 mod rows;
 mod status;
 mod stopping;
+mod why;
