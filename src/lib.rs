@@ -6,6 +6,8 @@ pub mod books;
 #[cfg(feature = "run")]
 pub mod cli;
 #[cfg(feature = "run")]
+pub mod codes;
+#[cfg(feature = "run")]
 pub mod config;
 pub mod dataset;
 pub mod fingerprint;

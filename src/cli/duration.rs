@@ -25,6 +25,44 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+/// When a run is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// This much later.
+    After(Duration),
+    /// When the day has come so far next.
+    At {
+        /// Seconds since midnight.
+        seconds: u64,
+    },
+}
+
+impl Until {
+    /// Reads `2h` or `06:30`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let Some((hours, minutes)) = text.split_once(':') else {
+            return parse(text).map(Self::After);
+        };
+        let number = |text: &str, below: u64| match text.parse::<u64>() {
+            Ok(n) if n < below && text.len() <= 2 && !text.starts_with('+') => Ok(n),
+            _ => Err("write a time of the day as 06:30, or a span such as 2h".to_owned()),
+        };
+        let seconds = number(hours, 24)? * 3600 + number(minutes, 60)? * 60;
+        Ok(Self::At { seconds })
+    }
+
+    /// How long that is, `now` seconds after midnight.
+    pub(super) fn from_now(self, now: u64) -> Duration {
+        match self {
+            Self::After(span) => span,
+            Self::At { seconds } => Duration::from_secs((seconds + DAY - now % DAY) % DAY),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +83,25 @@ mod tests {
             ("-1d", None),
         ] {
             assert_eq!(parse(text).ok(), want.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_the_day_is_the_next_one() {
+        for (text, now, want) in [
+            ("2h", 5, Some(7200)),
+            ("06:30", 0, Some(23_400)),
+            ("6:30", 23_000, Some(400)),
+            ("06:30", 23_401, Some(86_399)),
+            ("00:00", 86_399, Some(1)),
+            ("24:00", 0, None),
+            ("06:60", 0, None),
+            ("06:030", 0, None),
+            ("+6:30", 0, None),
+            ("soon", 0, None),
+        ] {
+            let got = Until::parse(text).ok().map(|until| until.from_now(now));
+            assert_eq!(got, want.map(Duration::from_secs), "{text} at {now}");
         }
     }
 }

@@ -1,14 +1,16 @@
 //! The cache keys of a dataset: how large and old they are, and in what their definitions differ.
 
+use std::fmt::Write;
+
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::output::{CliError, counted};
+use super::output::{CliError, Console, counted};
 use super::target::{Target, age, ago, iso};
 use crate::dataset::difference::{Difference, differences};
 use crate::dataset::survey::KeySurvey;
-use crate::pipeline::PipelineError;
+use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::storage::Local;
 
 /// Settings of a key that are listed for people.
@@ -71,6 +73,31 @@ impl Key {
             cache_key: it.cache_key,
         }
     }
+}
+
+/// Prints the keys of a dataset alone.
+pub(super) fn print(
+    target: &Target,
+    keys: &[Key],
+    json: bool,
+    console: &Console,
+) -> Result<(), CliError> {
+    if json {
+        return console.print_json(&json!({
+            "version": REPORT_VERSION,
+            "dataset": target.home.dir().display().to_string(),
+            "cache_key": target.home.cache_key(),
+            "keys": keys,
+        }));
+    }
+    let mut text = format!("{:<11}{}\n", "dataset", target.home.dir().display());
+    if keys.is_empty() {
+        text.push_str("nothing is built yet\n");
+    }
+    lines(keys, &mut |name, value| {
+        writeln!(text, "{name:<11}{value}").ok();
+    });
+    console.print(&text)
 }
 
 /// The keys for people, a line each and one per setting that differs.

@@ -8,6 +8,8 @@ mod check;
 mod clean;
 mod complete;
 mod duration;
+mod error_code;
+mod explain;
 mod inspect;
 mod keys;
 mod output;
@@ -82,6 +84,8 @@ pub enum Command {
     Path(path::PathArgs),
     /// Print the JSON Schema of definitions, for editors.
     Schema(schema::SchemaArgs),
+    /// Say what the code of an error or reject means, why it happens and what to do.
+    Explain(explain::ExplainArgs),
     /// Print completions for a shell.
     Completions(complete::CompletionsArgs),
 }
@@ -148,6 +152,7 @@ impl Cli {
             Command::Clean(args) => clean::execute(&args, registry, console),
             Command::Path(args) => path::execute(&args, registry, console),
             Command::Schema(args) => schema::execute(&args, registry, console),
+            Command::Explain(args) => explain::execute(&args, console),
             Command::Completions(args) => complete::execute(&args, console),
         }
     }

@@ -162,7 +162,8 @@ impl Console {
     /// Prints an error with its causes and what to do.
     pub fn error(&self, error: &CliError) {
         let (red, plain) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        let mut text = format!("{red}error:{plain} {error}");
+        let code = error.code().name();
+        let mut text = format!("{red}error[{code}]:{plain} {error}");
         let mut cause = error.source();
         while let Some(inner) = cause {
             text.push_str(": ");

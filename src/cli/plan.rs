@@ -5,9 +5,9 @@ use std::fmt::Write;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 
-use super::DefinitionArgs;
 use super::output::{CliError, Console, STAT_NOTE, counted, of_sources};
-use super::why;
+use super::target::Target;
+use super::{DefinitionArgs, keys, why};
 use crate::config::Registry;
 use crate::fingerprint::Fingerprinting;
 use crate::pipeline::{MemoryBound, PartitionState, PlanReport};
@@ -23,6 +23,9 @@ pub struct PlanArgs {
     /// Say why partitions will be built: which inputs, settings or types differ from what is built.
     #[arg(long)]
     why: bool,
+    /// List the cache keys that there are, and the settings in which they differ from this definition.
+    #[arg(long, conflicts_with = "why")]
+    keys: bool,
     /// Print a JSON document, with every partition.
     #[arg(long)]
     json: bool,
@@ -35,6 +38,10 @@ pub(super) fn execute(
     console: &Console,
 ) -> Result<(), CliError> {
     let pipeline = args.definition.load(registry, console)?;
+    if args.keys {
+        let target = Target::of_pipeline(&pipeline);
+        return keys::print(&target, &keys::keys(&target)?, args.json, console);
+    }
     let report = if args.why { pipeline.plan_and_why()? } else { pipeline.plan()? };
     if args.json { console.print_json(&report) } else { console.print(&text(&report)) }
 }

@@ -3,12 +3,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use chrono::Timelike;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
 use super::DefinitionArgs;
+use super::duration::Until;
 use super::output::{CliError, Console, STAT_NOTE, counted};
 use super::progress::{Progress, ProgressMode};
 use super::signals::Signals;
@@ -24,6 +26,10 @@ pub struct RunArgs {
     /// How progress is shown on stderr.
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     progress: ProgressMode,
+    /// Stop at a commit when the time is up, as a signal does: after a while, such as `2h` or `90m`, or
+    /// at a time of the day, such as `06:30`. The same command goes on.
+    #[arg(long, value_name = "TIME", value_parser = Until::parse)]
+    until: Option<Until>,
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     json: bool,
@@ -41,7 +47,7 @@ pub(super) fn execute(
         .enable_all()
         .build()
         .map_err(PipelineError::Runtime)?;
-    let report = runtime.block_on(build(&pipeline, args.progress, console));
+    let report = runtime.block_on(build(&pipeline, args, console));
     // After a second signal blocking threads may still be at work; what they do is recovered from.
     runtime.shutdown_background();
     let report = report?;
@@ -60,23 +66,29 @@ fn raise_file_limit() {
 
 async fn build(
     pipeline: &Arc<Pipeline>,
-    mode: ProgressMode,
+    args: &RunArgs,
     console: &Console,
 ) -> Result<Report, PipelineError> {
     let live = Arc::new(Live::default());
-    let progress = Progress::new(mode, Arc::clone(&live));
+    let progress = Progress::new(args.progress, Arc::clone(&live));
     let stop = CancellationToken::new();
     // Before anything is written: a signal must find a run that stops at a commit.
     let signals = Signals::install().map_err(PipelineError::Runtime)?;
+    let until = args.until.map(|until| until.from_now(seconds_of_day()));
     let work = pipeline.run(Arc::clone(&progress) as _, live, stop.clone());
     let ended = tokio::select! {
         biased;
         report = work => report,
-        () = signals.wait(stop, pipeline.grace(), console) => Err(PipelineError::Stopped),
+        () = signals.wait(stop, until, pipeline.grace(), console) => Err(PipelineError::Stopped),
         () = progress.draw() => Err(PipelineError::Stopped),
     };
     progress.finish();
     ended
+}
+
+/// How far the day has come where this machine is.
+fn seconds_of_day() -> u64 {
+    chrono::Local::now().num_seconds_from_midnight().into()
 }
 
 /// The report for people, with the lines that read the result.

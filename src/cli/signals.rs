@@ -25,30 +25,41 @@ impl Signals {
         Ok(Self { interrupt, terminate })
     }
 
-    /// Waits for signals. Cancels `stop` at the first and returns at the second, or when `grace` has
+    /// Waits for signals, and for the time to be up. Cancels `stop` at the first and returns at the second, or when `grace` has
     /// passed since the first.
     pub(super) async fn wait(
         mut self,
         stop: CancellationToken,
+        until: Option<Duration>,
         grace: Duration,
         console: &Console,
     ) {
         let next = async || {
             tokio::select! { _ = self.interrupt.recv() => {}, _ = self.terminate.recv() => {} }
         };
-        obey(next, &stop, grace, |text| console.note(text)).await;
+        obey(next, &stop, until, grace, |text| console.note(text)).await;
     }
 }
 
 async fn obey(
     mut next: impl AsyncFnMut(),
     stop: &CancellationToken,
+    until: Option<Duration>,
     grace: Duration,
     mut tell: impl FnMut(&str),
 ) {
-    next().await;
+    let time_is_up = async {
+        match until {
+            Some(until) => tokio::time::sleep(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    let why = tokio::select! {
+        () = next() => "stopping at the next commit; once more to stop at once (both are safe)",
+        () = time_is_up => "the time is up: stopping at the next commit",
+    };
     stop.cancel();
-    tell("stopping at the next commit; once more to stop at once (both are safe)");
+    tell(why);
     tokio::select! {
         () = next() => tell("stopping at once"),
         () = tokio::time::sleep(grace) => tell(&format!("no commit within {grace:?}: stopping at once")),
@@ -60,7 +71,7 @@ mod tests {
     use super::*;
 
     /// What is told of `n_signals` that have come already, and whether the run was asked to stop.
-    fn told(n_signals: usize, grace: Duration) -> (Vec<String>, bool) {
+    fn told(n_signals: usize, until: Option<Duration>, grace: Duration) -> (Vec<String>, bool) {
         let (stop, mut told, mut left) = (CancellationToken::new(), Vec::new(), n_signals);
         let next = async || {
             if left == 0 {
@@ -69,13 +80,13 @@ mod tests {
             left -= 1;
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(obey(next, &stop, grace, |text| told.push(text.to_owned())));
+        runtime.block_on(obey(next, &stop, until, grace, |text| told.push(text.to_owned())));
         (told, stop.is_cancelled())
     }
 
     #[test]
     fn the_first_signal_asks_and_the_second_ends_the_wait() {
-        let (told, is_stopped) = told(2, Duration::MAX);
+        let (told, is_stopped) = told(2, None, Duration::MAX);
         assert!(is_stopped);
         assert!(told[0].starts_with("stopping at the next commit"), "{told:?}");
         assert_eq!(told[1..], ["stopping at once"]);
@@ -83,8 +94,16 @@ mod tests {
 
     #[test]
     fn a_run_that_does_not_come_to_a_commit_is_ended_after_the_grace() {
-        let (told, is_stopped) = told(1, Duration::ZERO);
+        let (told, is_stopped) = told(1, None, Duration::ZERO);
         assert!(is_stopped);
         assert_eq!(told[1..], ["no commit within 0ns: stopping at once"]);
+    }
+
+    #[test]
+    fn a_run_whose_time_is_up_is_asked_to_stop() {
+        let (told, is_stopped) = told(0, Some(Duration::ZERO), Duration::ZERO);
+        assert!(is_stopped);
+        assert_eq!(told[0], "the time is up: stopping at the next commit");
+        assert_eq!(told.len(), 2);
     }
 }

@@ -9,6 +9,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::codes::Code;
+
 /// Most problems that are shown at once; the rest are counted.
 const MAX_SHOWN: usize = 20;
 /// Widest source line that is shown whole, in characters.
@@ -36,6 +38,8 @@ impl At {
 /// Something wrong, not yet looked up in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
+    /// What kind of problem it is.
+    pub(crate) code: Code,
     /// Where, if it can be pointed at.
     pub(crate) at: Option<At>,
     /// What.
@@ -47,7 +51,13 @@ pub(crate) struct Problem {
 impl Problem {
     /// A problem at `at`.
     pub(crate) fn new(at: &At, message: impl Into<String>) -> Self {
-        Self { at: Some(at.clone()), message: message.into(), hint: None }
+        let code = Code::DefinitionValue;
+        Self { code, at: Some(at.clone()), message: message.into(), hint: None }
+    }
+
+    /// The same, of another kind than a value that makes no sense.
+    pub(crate) fn code(self, code: Code) -> Self {
+        Self { code, ..self }
     }
 
     /// Adds what to do about it.
@@ -85,7 +95,7 @@ impl Text<'_> {
             None => Some(Place::File(self.path.to_owned())),
         };
         let hint = problem.hint.as_deref().map(printable);
-        ConfigError { message: printable(&problem.message), hint, place }
+        ConfigError { code: problem.code, message: printable(&problem.message), hint, place }
     }
 
     /// Looks problems up in the text, in reading order.
@@ -95,7 +105,12 @@ impl Text<'_> {
         // Looking up a line takes time in the length of the file; only those that are shown get one.
         let located = problems.into_iter().enumerate().map(|(i, problem)| match i {
             0..MAX_SHOWN => self.locate(&problem),
-            _ => ConfigError { message: problem.message, hint: problem.hint, place: None },
+            _ => ConfigError {
+                code: problem.code,
+                message: problem.message,
+                hint: problem.hint,
+                place: None,
+            },
         });
         located.collect()
     }
@@ -136,6 +151,7 @@ enum Place {
 /// Displays as the message, the line that it is about, and the hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
+    code: Code,
     message: String,
     hint: Option<String>,
     place: Option<Place>,
@@ -144,14 +160,20 @@ pub struct ConfigError {
 impl ConfigError {
     /// A problem with a file that could not be read at all.
     pub(crate) fn of_file(path: &Path, message: impl Into<String>, hint: &str) -> Self {
-        let place = Some(Place::File(path.to_owned()));
-        Self { message: message.into(), hint: Some(hint.to_owned()), place }
+        let (code, place) = (Code::DefinitionFile, Some(Place::File(path.to_owned())));
+        Self { code, message: message.into(), hint: Some(hint.to_owned()), place }
     }
 
     /// A problem with an override that could not be read at all.
     pub(crate) fn of_override(given: &str, message: impl Into<String>, hint: &str) -> Self {
-        let place = Some(Place::Override(printable(given)));
-        Self { message: message.into(), hint: Some(hint.to_owned()), place }
+        let (code, place) = (Code::DefinitionOverride, Some(Place::Override(printable(given))));
+        Self { code, message: message.into(), hint: Some(hint.to_owned()), place }
+    }
+
+    /// What kind of problem it is.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.code
     }
 
     /// What is wrong.
@@ -202,8 +224,8 @@ impl fmt::Display for ConfigError {
 
 /// Everything found wrong with a definition, in reading order; never empty.
 ///
-/// Displays as one error after another, the first without its `error: `, so that whoever prints
-/// errors with that word in front prints all of them alike. Exit code 2: trying again is no use.
+/// Displays as one error after another, the first without its `error[code]: `, so that whoever prints
+/// errors with that in front prints all of them alike. Exit code 2: trying again is no use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
@@ -231,8 +253,10 @@ impl std::error::Error for ConfigErrors {}
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, error) in self.0.iter().take(MAX_SHOWN).enumerate() {
-            let between = if i == 0 { "" } else { "\n\nerror: " };
-            write!(f, "{between}{error}")?;
+            if i > 0 {
+                write!(f, "\n\nerror[{}]: ", error.code.name())?;
+            }
+            write!(f, "{error}")?;
         }
         match self.0.len().checked_sub(MAX_SHOWN) {
             Some(more) if more > 0 => write!(f, "\n\nerror: {more} more not shown"),
@@ -319,7 +343,7 @@ mod tests {
     fn many_errors_are_counted() {
         let error = ConfigError::of_file(Path::new("p"), "bad", "fix");
         let all = ConfigErrors(vec![error; 22]).to_string();
-        assert_eq!(all.matches("error: bad").count(), 19);
+        assert_eq!(all.matches("error[definition-file]: bad").count(), 19);
         assert!(all.ends_with("error: 2 more not shown"));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::error::{At, ConfigError, Problem, Text};
 use super::tree::{Table, Tree};
+use crate::codes::Code;
 
 /// The text of a definition and the overrides that were laid over it, as they were parsed.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +26,8 @@ impl Origin {
         hint: Option<String>,
     ) -> ConfigError {
         let text = Text { path: &self.path, content: &self.content, sets: &self.sets };
-        text.locate(&Problem { at: self.find(keys).cloned(), message, hint })
+        let (code, at) = (Code::DefinitionColumns, self.find(keys).cloned());
+        text.locate(&Problem { code, at, message, hint })
     }
 
     fn find(&self, keys: &[&str]) -> Option<&At> {

@@ -18,6 +18,7 @@ use super::{
     DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry, RunConfig,
 };
 use crate::batch::OnError;
+use crate::codes::Code;
 use crate::fingerprint::Fingerprinting;
 use crate::schema::{FieldSpec, Kind};
 
@@ -70,7 +71,8 @@ pub(crate) fn definition(
     check(problems)?;
     // Without problems there is a definition.
     let Some((mut definition, warnings)) = read else {
-        let problem = Problem { at: None, message: "cannot be read".into(), hint: None };
+        let code = Code::DefinitionValue;
+        let problem = Problem { code, at: None, message: "cannot be read".into(), hint: None };
         return Err(shown.locate(&problem).into());
     };
     path.clone_into(&mut definition.path);
@@ -86,7 +88,8 @@ fn version(root: &Table, problems: &mut Vec<Problem>) {
     let hint = format!("write version = {DEFINITION_VERSION} at the top of the file");
     let Some(entry) = root.get("version") else {
         let message = "the definition does not say its version";
-        problems.push(Problem { at: None, message: message.into(), hint: Some(hint) });
+        let (code, message) = (Code::DefinitionValue, message.into());
+        problems.push(Problem { code, at: None, message, hint: Some(hint) });
         return;
     };
     match entry.node.value {
@@ -141,7 +144,8 @@ impl Reading {
         } else if root.get("name").is_none() {
             let hint = "write for example name = \"flowers\"; it names the dataset's folder";
             let message = "the definition has no `name`".into();
-            problems.push(Problem { at: None, message, hint: Some(hint.into()) });
+            let (code, hint) = (Code::DefinitionMissingKey, Some(hint.into()));
+            problems.push(Problem { code, at: None, message, hint });
         }
         let description = reader.text("description", problems).map(|(text, _)| text.to_owned());
         let stages = stages::read(&mut reader, &self.folder, self.registry, problems);

@@ -13,6 +13,7 @@ use bytesize::ByteSize;
 
 use super::error::{At, Problem};
 use super::tree::{Entry, Node, Table, Tree};
+use crate::codes::Code;
 
 /// Largest whole number that a setting takes where nothing else bounds it.
 const MAX_SIZE: u64 = i64::MAX as u64;
@@ -58,6 +59,7 @@ impl<'a> Reader<'a> {
     /// A key that has to be there is not.
     pub(crate) fn missing(&self, key: &str, example: impl Display) -> Problem {
         Problem::new(&self.at, format!("{} needs `{key}`", self.title))
+            .code(Code::DefinitionMissingKey)
             .hint(format!("write for example {key} = {example}"))
     }
 
@@ -231,7 +233,7 @@ pub(crate) fn unknown_key<'k>(
     known: impl Iterator<Item = &'k str> + Clone,
 ) -> Problem {
     let message = format!("unknown key `{}` in {title}", entry.key);
-    Problem::new(&entry.key_at, message).hint(did_you_mean(
+    Problem::new(&entry.key_at, message).code(Code::DefinitionUnknownKey).hint(did_you_mean(
         &entry.key,
         &format!("{title} takes"),
         known,

@@ -16,6 +16,7 @@ use super::rejects;
 use super::settings::SettingsSchema;
 use super::tree::{Entry, Node, Table, Tree};
 use super::{DATASET_STAGE, Registry, SourceConfig, SourcePlace, TransformConfig};
+use crate::codes::Code;
 use crate::sources::{SettingsError, SourceSpec, SourceType};
 use crate::transforms::TransformType;
 
@@ -197,7 +198,7 @@ fn kind<'t, T>(
     if found.is_none() {
         let message = format!("there is no type `{}` of {table}", name.escape_debug());
         let hint = did_you_mean(name, "there are", types.map(|(name, _)| name));
-        problems.push(Problem::new(at, message).hint(hint));
+        problems.push(Problem::new(at, message).code(Code::DefinitionUnknownName).hint(hint));
     }
     found
 }
@@ -391,7 +392,7 @@ fn check_known(stages: &[Stage], name: &str, at: &At, problems: &mut Vec<Problem
         let message = format!("there is no source or transform `{}`", name.escape_debug());
         let names = stages.iter().map(|s| s.name.as_str());
         let hint = did_you_mean(name, "there are", names);
-        problems.push(Problem::new(at, message).hint(hint));
+        problems.push(Problem::new(at, message).code(Code::DefinitionUnknownName).hint(hint));
     }
 }
 
@@ -407,11 +408,13 @@ fn last_before(
     if last.is_none() && (!stages.is_empty() || problems.is_empty()) {
         let problem = match (stages.is_empty(), dataset) {
             (true, _) => Problem {
+                code: Code::DefinitionValue,
                 at: None,
                 message: "the definition has no source".into(),
                 hint: Some("add one: [sources.NAME], with `type` and `path`".into()),
             },
             (false, at) => Problem {
+                code: Code::DefinitionValue,
                 at: at.cloned(),
                 message: "[dataset] has no table before it to read".into(),
                 hint: Some("put it after its input, or name it: input = \"…\"".into()),

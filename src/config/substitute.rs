@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use super::error::{At, Problem};
 use super::read::nearest;
 use super::tree::{Node, Table, Tree};
+use crate::codes::Code;
 
 /// Looks an environment variable up.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -46,7 +47,8 @@ impl Substitution<'_> {
                     match self.text(text, true) {
                         Ok(done) => *text = done,
                         Err(wrong) => {
-                            let problem = Problem::new(&node.at, wrong.message);
+                            let problem = Problem::new(&node.at, wrong.message)
+                                .code(Code::DefinitionVariable);
                             self.problems.push(problem.maybe_hint(wrong.hint));
                         }
                     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{At, Problem};
+use crate::codes::Code;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,7 +159,7 @@ fn syntax(error: &toml::de::Error) -> Problem {
         }
         _ => None,
     };
-    Problem { at, message, hint }
+    Problem { code: Code::DefinitionSyntax, at, message, hint }
 }
 
 fn of_table(table: &DeTable<'_>, to_at: ToAt<'_>, problems: &mut Vec<Problem>) -> Table {

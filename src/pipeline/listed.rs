@@ -22,7 +22,7 @@ use crate::schema::RowSchema;
 use crate::stages::{Alignment, common_columns};
 
 /// The inputs, and what their rows are like.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Listed {
     /// When listing began.
     pub(super) at: SystemTime,
@@ -37,7 +37,7 @@ pub(super) struct Listed {
 }
 
 /// What a source lists.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ListedSource {
     /// Its inputs, sorted by path.
     pub(super) inputs: Vec<Input>,

@@ -216,6 +216,22 @@ impl Pipeline {
         })
     }
 
+    /// Refuses a memory that is too small before anything is written, where nothing is there yet.
+    pub(super) fn refuse_memory(&self, listed: &Listed) -> Result<(), PipelineError> {
+        if self.storage.stat(self.home.dir())?.is_some() {
+            return Ok(());
+        }
+        // At most as much as any division of the inputs takes; only where that does not fit does it
+        // have to be known how they are divided.
+        let held = |input: &Input| AT_WORK_BYTES + AT_WORK_PATHS * input.path.len();
+        let all = listed.inputs().map(held).sum();
+        let jobs = self.definition.run.jobs.unwrap_or(1);
+        if self.bound(listed, jobs, all).is_err() {
+            self.plan_with(listed.clone(), None)?;
+        }
+        Ok(())
+    }
+
     /// Plans. With a `place` the facts that were learned are kept there.
     pub(super) fn plan_with(
         &self,

@@ -84,6 +84,7 @@ impl Pipeline {
     fn prepare(&self) -> Result<Prepared, PipelineError> {
         // A definition that is wrong leaves no folder behind.
         let listed = self.list()?;
+        self.refuse_memory(&listed)?;
         let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
         let plan = self.plan_with(listed, Some(&place))?;
         for done in plan.partitions.iter().filter(|p| p.is_done()) {

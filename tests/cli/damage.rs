@@ -35,7 +35,7 @@ fn a_flipped_byte_is_found_with_its_block_and_mended_as_advised() {
                 &format!("/{id}/text.bin`, block 1 of 1 (bytes 0 to "),
                 "was changed since it was sealed",
                 "hint: remove the shard's folder and run the pipeline again",
-                "error: 1 damage found in `",
+                "error[damage-found]: 1 damage found in `",
             ],
         );
     }

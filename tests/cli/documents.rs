@@ -10,6 +10,7 @@ fn every_command_prints_one_document_of_a_version() {
     for args in [
         &["check", "p.toml"][..],
         &["plan", "p.toml"],
+        &["plan", "p.toml", "--keys"],
         &["run", "p.toml", "--progress", "none"],
         &["run", "p.toml", "--progress", "plain"],
         &["plan", "p.toml"],
@@ -24,6 +25,8 @@ fn every_command_prints_one_document_of_a_version() {
         &["clean", "p.toml"],
         &["clean", "p.toml", "--keys"],
         &["status", "data/texts"],
+        &["explain"],
+        &["explain", "dataset-busy"],
         &["completions", "bash"],
     ] {
         let ran = place.done(&[args, &["--json"]].concat());

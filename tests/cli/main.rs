@@ -11,6 +11,7 @@
 mod command;
 
 mod cleaning;
+mod codes;
 mod damage;
 mod documents;
 mod limits;

@@ -81,7 +81,7 @@ fn a_result_that_cannot_be_written_is_an_error() {
     let place = Place::new();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let ran = Ran::of(place.command(&["schema"]).stdout(full).output().unwrap());
-    ran.fails(1, &["error: cannot print the result: "]);
+    ran.fails(1, &["error[print-failed]: cannot print the result: "]);
 }
 
 #[test]

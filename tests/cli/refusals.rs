@@ -27,7 +27,7 @@ fn a_definition_that_is_wrong_is_shown_with_its_line() {
         "contnt = \"text\"",
         2,
         &[
-            "error: unknown key `contnt` in [sources.files]",
+            "error[definition-unknown-key]: unknown key `contnt` in [sources.files]",
             " --> p.toml:8:1\n",
             "8 | contnt = \"text\"\n",
             "  | ^^^^^^\n",
@@ -49,7 +49,7 @@ fn what_the_columns_do_not_allow_is_shown_with_its_line_too() {
         "input = \"txt\"",
         2,
         &[
-            "error: [transforms.counts], `input`: there is no column `txt`",
+            "error[definition-columns]: [transforms.counts], `input`: there is no column `txt`",
             "--> p.toml:12:9",
             "hint: did you mean `text`?",
         ],
@@ -58,9 +58,18 @@ fn what_the_columns_do_not_allow_is_shown_with_its_line_too() {
         "parent = {",
         "parnt = {",
         2,
-        &["error: field `parnt`", "--> p.toml:20:1", "hint: did you mean `parent`?"],
+        &[
+            "error[definition-columns]: field `parnt`",
+            "--> p.toml:20:1",
+            "hint: did you mean `parent`?",
+        ],
     );
-    refused("index = true", "dtype = \"int8\"", 2, &["error: field `path`", "--> p.toml:19:1"]);
+    refused(
+        "index = true",
+        "dtype = \"int8\"",
+        2,
+        &["error[definition-columns]: field `path`", "--> p.toml:19:1"],
+    );
 }
 
 #[test]
@@ -68,7 +77,7 @@ fn columns_that_cannot_be_the_key_are_named_with_the_nearest_one() {
     for (key, texts) in [
         (
             "pth",
-            &["error: `key`, field `pth`: the key is no field", "hint: did you mean `path`?"][..],
+            &["error[definition-columns]: `key`, field `pth`: the key is no field", "hint: did you mean `path`?"][..],
         ),
         (
             "parent",
@@ -98,11 +107,16 @@ fn inputs_that_are_not_there_are_a_matter_of_the_definition() {
         "**/*.text",
         2,
         &[
-            "error: source `files` matches no input below `in`",
+            "error[source-no-input]: source `files` matches no input below `in`",
             "hint: check `root` and `path`, or set `allow_empty = true` on the source",
         ],
     );
-    refused("\"in\"", "\"inn\"", 2, &["error: source `files`: `inn` is not there", "hint: `root`"]);
+    refused(
+        "\"in\"",
+        "\"inn\"",
+        2,
+        &["error[source-listing]: source `files`: `inn` is not there", "hint: `root`"],
+    );
 }
 
 #[test]
@@ -206,6 +220,9 @@ fn a_memory_that_is_too_small_is_refused_with_what_it_takes() {
     place.rowmill(&["plan", "p.toml", "--memory", "1MiB"]).fails(2, &[needed]);
     let less = (needed.parse::<u64>().unwrap() - 1).to_string();
     place.rowmill(&["run", "p.toml", "--memory", &less]).fails(2, &[needed]);
+    let jobs = ["run", "p.toml", "--jobs", "2", "--memory", needed];
+    place.rowmill(&jobs).fails(2, &["cannot hold 2 partitions at once"]);
+    assert!(!place.path("data").exists(), "a refused run leaves nothing behind");
     place.done(&["run", "p.toml", "--memory", needed]);
 }
 

@@ -132,6 +132,12 @@ fn keys_are_listed_with_what_differs() {
     }
     let text = place.done(&["status", "p.toml"]).stdout;
     assert!(text.contains("dataset.shard_rows: 7 -> 1000000"), "{text}");
+    let keys = place.json(&["plan", "p.toml", "--keys"])["keys"].clone();
+    assert!(keys.as_array().unwrap().iter().any(|key| key["differs"] == json!([])), "{keys}");
+    let text = place.done(&["plan", "p.toml", "--keys", "--set", "dataset.shard_rows=8"]).stdout;
+    for want in ["dataset.shard_rows: 7 -> 8", "dataset.shard_rows: 1000000 -> 8"] {
+        assert!(text.contains(want), "{text}");
+    }
     let old = place.json(&["status", "data/texts"])["keys"].as_array().unwrap().clone();
     let old = old.iter().find(|key| key["cache_key"] != current).unwrap();
     let status = place.json(&["status", old["path"].as_str().unwrap()]);

@@ -36,7 +36,7 @@ fn a_signal_stops_at_a_commit_and_the_same_command_goes_on() {
         assert_eq!(stdout, "");
         for text in [
             "stopping at the next commit; once more to stop at once (both are safe)",
-            "error: stopped before the dataset was complete",
+            "error[stopped]: stopped before the dataset was complete",
             "hint: run the same command again; it goes on from there",
         ] {
             assert!(rest.contains(text), "no {text:?} in {rest}");
@@ -50,6 +50,8 @@ fn a_signal_stops_at_a_commit_and_the_same_command_goes_on() {
         assert!(build["open"][0]["open_shards"][0]["commits"].as_u64() >= Some(1), "{build}");
         assert!(build["rows_per_second"].as_f64().unwrap() > 0.0, "{build}");
     }
+    let ran = place.rowmill(&[&args[..], &commits, &["--until", "0s"]].concat());
+    ran.fails(75, &["the time is up: stopping at the next commit", "error[stopped]", "hint: run"]);
     let report = place.json(&["run", "p.toml", "--out", "cut", "--jobs", "1"]);
     assert!(report["resumed_rows"].as_u64().unwrap() >= 10, "{report}");
     assert_eq!(report["rows"], 100_000);

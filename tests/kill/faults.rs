@@ -111,7 +111,7 @@ fn check(ended: &Ended, error: Option<&str>, after: &Tree, want: &Tree, case: &s
     };
     assert_eq!(ended.code(), Some(1), "{case}: {ended:#?}");
     let messages = ended.messages();
-    let first = messages.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    let first = messages.lines().find(|line| line.starts_with("error[")).unwrap_or_default();
     assert!(first.contains(error) && first.contains("/out"), "{case}: {messages}");
     if error.starts_with("No space") {
         assert!(messages.contains("hint: free some space"), "{case}: {messages}");

@@ -79,7 +79,9 @@ commit_bytes = "3MiB"
         let case = format!("attempt {attempt}");
         assert_eq!(full.code(), Some(1), "{case}: {full:#?}");
         let messages = full.messages();
-        for text in ["error: ", "cannot ", "No space left on device", "/out/full/", "hint: free"] {
+        for text in
+            ["error[disk-full]: ", "cannot ", "No space left on device", "/out/full/", "hint: free"]
+        {
             assert!(messages.contains(text), "{case}: {messages}");
         }
         Tree::read(&out).assert_sentinels_are_true(&want, &case);

@@ -66,7 +66,9 @@ fn a_run_that_is_asked_to_stop_stops_at_a_commit_and_the_next_one_goes_on() {
     running.terminate();
     let stopped = running.wait();
     assert_eq!(stopped.code(), Some(75), "{stopped:#?}");
-    for text in ["stopping at the next commit", "error: stopped before", "hint: run the same"] {
+    for text in
+        ["stopping at the next commit", "error[stopped]: stopped before", "hint: run the same"]
+    {
         assert!(stopped.messages().contains(text), "{stopped:#?}");
     }
     assert!(!Tree::read(&place.path("out")).is_complete());

@@ -1,0 +1,142 @@
+//! Which error has which code.
+//!
+//! Leaves out: what a code means (`codes`).
+
+use std::io::ErrorKind;
+
+use super::output::CliError;
+use crate::codes::Code;
+use crate::dataset::DatasetError;
+use crate::graph::Failed;
+use crate::pipeline::{PipelineError, StageError};
+use crate::shard::{ReadError, ShardError};
+use crate::sources::SourceError;
+use crate::storage::StorageError;
+use crate::transforms::TransformError;
+
+impl CliError {
+    /// The code that tells what kind of error it is.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Pipeline(error) | Self::Reading(error) => of_pipeline(error),
+            Self::Damaged { .. } => Code::DamageFound,
+            Self::Usage { .. } => Code::Usage,
+            Self::Print(_) => Code::PrintFailed,
+        }
+    }
+}
+
+fn of_pipeline(error: &PipelineError) -> Code {
+    match error {
+        PipelineError::Config(errors) => {
+            errors.errors().first().map_or(Code::DefinitionValue, |error| error.code())
+        }
+        PipelineError::Stage { .. } => Code::StageSettings,
+        PipelineError::Schema(_) => Code::DatasetSchema,
+        PipelineError::NoInput { .. } => Code::SourceNoInput,
+        PipelineError::Memory { .. } => Code::MemoryTooSmall,
+        PipelineError::Space { .. } => Code::DiskTooSmall,
+        PipelineError::Source { source, .. } => of_source(source),
+        PipelineError::Run(failed) => match &**failed {
+            Failed::Cause { source, .. } => of_stage(source),
+            Failed::Panicked { .. } | Failed::NoThread { .. } | Failed::Unexplained { .. } => {
+                Code::StageEnded
+            }
+        },
+        PipelineError::Plan(_) => Code::InputsDivided,
+        PipelineError::Dataset(error) => of_dataset(error),
+        PipelineError::Storage(error) => of_storage(error),
+        PipelineError::Runtime(_) => Code::SystemRefused,
+        PipelineError::Show(_) => Code::ValueNotShown,
+        PipelineError::Stopped => Code::Stopped,
+    }
+}
+
+fn of_stage(error: &StageError) -> Code {
+    match error {
+        StageError::Source(error) => of_source(error),
+        StageError::Row { bad, .. } => of_row(bad.code),
+        StageError::Link(error) => match &error.source {
+            TransformError::Row { bad, .. } => of_row(bad.code),
+            TransformError::Arrow(_) => Code::BatchRefused,
+            TransformError::Stopped(_) => Code::Stopped,
+        },
+        StageError::Shard(error) => of_shard(error),
+        StageError::Dataset(error) => of_dataset(error),
+    }
+}
+
+/// The code of a bad row, where the table knows it.
+fn of_row(code: &str) -> Code {
+    Code::from_name(code).unwrap_or(Code::RowRefused)
+}
+
+fn of_source(error: &SourceError) -> Code {
+    match error {
+        SourceError::Io { .. } => Code::InputUnreadable,
+        SourceError::Row { bad, .. } => of_row(bad.code),
+        SourceError::Invalid { .. } => Code::InputInvalid,
+        SourceError::Changed { .. } => Code::InputChanged,
+        SourceError::Listing { .. } => Code::SourceListing,
+        SourceError::Arrow(_) => Code::BatchRefused,
+    }
+}
+
+fn of_dataset(error: &DatasetError) -> Code {
+    match error {
+        DatasetError::Storage(error) => of_storage(error),
+        DatasetError::Shard(error) => of_shard(error),
+        DatasetError::Read(error) => of_read(error),
+        DatasetError::Name { .. } => Code::DatasetName,
+        DatasetError::Busy { .. } => Code::DatasetBusy,
+        DatasetError::NotALink { .. } => Code::CurrentNotALink,
+        DatasetError::NoDataset { .. } => Code::NoDataset,
+        DatasetError::Damaged { .. } => Code::DatasetDamaged,
+        DatasetError::Version { .. } => Code::VersionUnknown,
+        DatasetError::Unfinished { .. } | DatasetError::Digests { .. } => Code::Internal,
+        DatasetError::Unbalanced { .. } | DatasetError::Counts { .. } => Code::BooksOpen,
+        DatasetError::OverBudget(_) => Code::TooManyRejects,
+        DatasetError::NoSuchKey { .. } => Code::NoSuchKey,
+        DatasetError::Cast { .. } => Code::ReadMisuse,
+        DatasetError::TooLarge { .. } => Code::DatasetTooLarge,
+        DatasetError::Empty => Code::DatasetEmpty,
+        DatasetError::DuplicateKey { .. } => Code::DuplicateKey,
+        DatasetError::NoRow { .. } => Code::NoSuchRow,
+    }
+}
+
+fn of_shard(error: &ShardError) -> Code {
+    match error {
+        ShardError::Storage(error) => of_storage(error),
+        ShardError::Schema(_) => Code::DatasetSchema,
+        ShardError::RowTooLarge { .. } => Code::RowTooLarge,
+        ShardError::Damaged { .. } => Code::OpenShardDamaged,
+        ShardError::Lost { .. } => Code::ShardLost,
+        ShardError::Index { .. } => Code::IndexFailed,
+        ShardError::Batch(_) | ShardError::Limits(_) | ShardError::Stopped { .. } => Code::Internal,
+    }
+}
+
+fn of_read(error: &ReadError) -> Code {
+    match error {
+        ReadError::Storage(error) => of_storage(error),
+        ReadError::NotSealed { .. } => Code::ShardNotSealed,
+        ReadError::Remote { .. } => Code::ShardRemote,
+        ReadError::Missing { .. } | ReadError::Damaged { .. } => Code::ShardDamaged,
+        ReadError::Schema { .. } => Code::ShardSchema,
+        ReadError::NoRow { .. } => Code::NoSuchRow,
+        ReadError::NoField { .. } => Code::NoSuchField,
+        ReadError::OtherKind { .. } | ReadError::BufferSize { .. } | ReadError::NoKey(_) => {
+            Code::ReadMisuse
+        }
+    }
+}
+
+fn of_storage(error: &StorageError) -> Code {
+    match error.source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::DiskFull,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::DiskPermission,
+        _ => Code::DiskError,
+    }
+}

@@ -1,0 +1,54 @@
+//! `rowmill explain`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::output::{CliError, Console};
+use crate::codes::{Code, Entry};
+use crate::pipeline::REPORT_VERSION;
+
+/// Arguments of `rowmill explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The code, as it stands in `error[code]` or in rejects; lists all of them without.
+    code: Option<String>,
+    /// Print a JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what a code means, why it happens and what to do.
+pub(super) fn execute(args: &ExplainArgs, console: &Console) -> Result<(), CliError> {
+    let codes = match &args.code {
+        Some(name) => vec![find(name)?],
+        None => Code::ALL.to_vec(),
+    };
+    let entries: Vec<Entry> = codes.into_iter().map(Code::entry).collect();
+    if args.json {
+        return console.print_json(&json!({"version": REPORT_VERSION, "codes": entries}));
+    }
+    console.print(&match (&args.code, entries.as_slice()) {
+        (Some(_), [entry]) => text(entry),
+        _ => entries.iter().map(|it| format!("{:<24}{}\n", it.code, it.means)).collect(),
+    })
+}
+
+fn text(entry: &Entry) -> String {
+    let Entry { code, means, why, todo, example } = entry;
+    format!(
+        "{code}: {means}\n\nwhy        {why}\nwhat to do {todo}\nexample    error[{code}]: {example}\n"
+    )
+}
+
+fn find(name: &str) -> Result<Code, CliError> {
+    Code::from_name(name).ok_or_else(|| {
+        let near = Code::ALL.iter().map(|code| code.name());
+        let near = near
+            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
+        let near = near.map(|code| format!("did you mean `{code}`? "));
+        CliError::Usage {
+            message: format!("there is no code `{name}`"),
+            hint: Some(format!("{}`rowmill explain` lists all", near.unwrap_or_default())),
+        }
+    })
+}

@@ -1,0 +1,416 @@
+//! The codes of errors and rejects: what each means, why it happens, what to do.
+//!
+//! Leaves out: which error has which code, which `cli::error_code` decides, and the definition for its
+//! own problems.
+//!
+//! Invariants:
+//! 1. A code is stable: it is never given to anything else, and what it means never changes.
+//! 2. Every code has all its texts, because the table is where codes are made.
+
+macro_rules! codes {
+    ($($name:ident = $code:literal: $means:literal, $why:literal, $todo:literal, $example:literal;)*) => {
+        /// What kind of error it is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $means] $name,)*
+        }
+
+        impl Code {
+            /// Every code, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What is known about it.
+            #[must_use]
+            pub fn entry(self) -> Entry {
+                match self {
+                    $(Self::$name => Entry {
+                        code: $code, means: $means, why: $why, todo: $todo, example: $example,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+/// What is known about a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Entry {
+    /// The code: words with `-` for errors, with `_` for what is wrong with one row, which is also
+    /// the code of its reject.
+    pub code: &'static str,
+    /// What it means.
+    pub means: &'static str,
+    /// Why it happens.
+    pub why: &'static str,
+    /// What to do.
+    pub todo: &'static str,
+    /// What such an error says.
+    pub example: &'static str,
+}
+
+impl Code {
+    /// The code as it is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.entry().code
+    }
+
+    /// The code of that name; `-` and `_` are one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let plain = |name: &str| name.replace('_', "-");
+        Self::ALL.iter().copied().find(|code| plain(code.name()) == plain(name))
+    }
+}
+
+codes! {
+    DefinitionFile = "definition-file":
+        "The definition cannot be read.",
+        "There is no such file, it is a folder, it is no text, or you may not read it.",
+        "Name a TOML file that holds a definition; `rowmill init` prints one to begin with.",
+        "there is no such file";
+    DefinitionSyntax = "definition-syntax":
+        "The definition is not TOML.",
+        "A quote or bracket is missing, or a key stands twice.",
+        "Look at the marked place and the line before it; strings need quotes.",
+        "this is not TOML";
+    DefinitionUnknownKey = "definition-unknown-key":
+        "A key is not known where it stands.",
+        "It is misspelt, in the wrong table, or of another version. Unknown keys are refused so that no setting is lost silently.",
+        "Take the name that is suggested, or look it up: `rowmill schema` lists all keys.",
+        "unknown key `contnt` in [sources.files]";
+    DefinitionMissingKey = "definition-missing-key":
+        "A table lacks a key that it needs.",
+        "Some settings have no default, because any would be a guess.",
+        "Add the key that is named.",
+        "[sources.files] needs `path`";
+    DefinitionValue = "definition-value":
+        "A setting has a value that it cannot take.",
+        "It is of another type, out of range, or contradicts another setting.",
+        "Correct the marked value as the hint says.",
+        "`jobs` is 0, and it takes 1 to 4096";
+    DefinitionUnknownName = "definition-unknown-name":
+        "A name stands for nothing: a kind of source or transform, or a stage.",
+        "It is misspelt, or the stage is defined under another name.",
+        "Take the name that is suggested; `rowmill schema` lists all kinds.",
+        "unknown source type `flies`";
+    DefinitionVariable = "definition-variable":
+        "A variable in the definition cannot be replaced.",
+        "It is not set, or not listed in `env`: only listed variables are read, so that a definition says what it depends on.",
+        "Set it, give a default with `${NAME:-default}`, or add the name to `env`.",
+        "${HOME} is not listed in `env`";
+    DefinitionOverride = "definition-override":
+        "A `--set` cannot be understood.",
+        "It has not the form KEY=VALUE, or the value is not TOML.",
+        "Write `--set dataset.shard_bytes=64MiB`; quote strings for your shell.",
+        "an override has the form KEY=VALUE";
+    DefinitionColumns = "definition-columns":
+        "The columns that reach a stage or the dataset are not what the definition says.",
+        "A setting names a column that is not there, or of a type that cannot be used so.",
+        "`rowmill check` shows the columns behind each stage; take one of them.",
+        "[transforms.counts], `input`: there is no column `txt`";
+    StageSettings = "stage-settings":
+        "A source or transform refuses its settings.",
+        "Each is valid, but together they make no sense.",
+        "Change them as the hint says.",
+        "stage `files`: the settings contradict each other";
+    DatasetSchema = "dataset-schema":
+        "Columns cannot be stored as fields.",
+        "A type has no layout, or batches do not have the columns that were planned.",
+        "Cast or leave out the column with a transform, or describe it in [dataset.fields].",
+        "dataset: field `when`: it has no layout";
+    SourceNoInput = "source-no-input":
+        "A source matches no file.",
+        "`root` or `path` lead elsewhere, or the files are not there yet.",
+        "Correct them, or set `allow_empty = true` on the source.",
+        "source `files` matches no input below `in`";
+    SourceListing = "source-listing":
+        "The folder of a source is not what the definition says.",
+        "The root is not there, or a name in it cannot stand for an input.",
+        "Correct `root` and `path`, or rename the file.",
+        "`inn` is not there";
+    MemoryTooSmall = "memory-too-small":
+        "The memory that was given cannot hold what a run may need.",
+        "Each stage must be able to hold the largest row that `max_row_bytes` allows; nothing is started that might not fit.",
+        "Raise `memory`, or lower `max_row_bytes`, `jobs` or `batch_bytes`; `rowmill plan` shows the parts.",
+        "memory = 1048576 bytes (1.00 MiB) cannot hold 1 partition at once";
+    DiskTooSmall = "disk-too-small":
+        "The disk has less room than the inputs take.",
+        "`check` expects a dataset of about the size of its inputs.",
+        "Free some space (`rowmill clean` shows what can go), or choose another folder with --out.",
+        "only 1.00 GiB are free in `data`, and the dataset may take 2.00 GiB";
+    InputUnreadable = "input-unreadable":
+        "The system refused to read an input.",
+        "It may not be read, was removed, or its disk failed.",
+        "Mend it and run the same command again; it goes on from there.",
+        "cannot read `b.csv`: Permission denied";
+    InputInvalid = "input-invalid":
+        "An input is not what the definition says, in a way that is not one row's fault.",
+        "Its header is another, it is of another format, or its first rows decide no type.",
+        "Correct the input or the settings of its source.",
+        "`b.csv`, line 1: the header is another than that of `a.csv`";
+    InputChanged = "input-changed":
+        "An input changed while it was read.",
+        "Something writes to it. Rows of two versions are never mixed.",
+        "Wait until nothing writes to the inputs, and run the same command again.",
+        "`b.csv` changed while it was read";
+    BatchRefused = "batch-refused":
+        "Arrow could not make or compute a batch.",
+        "A column holds what its type does not allow, or is too large for it.",
+        "Look at the cause that follows; run with --log-level debug and report it if the data is right.",
+        "cannot make a batch";
+    InputsDivided = "inputs-divided":
+        "The inputs cannot be divided into partitions.",
+        "One is listed twice, out of order, or cut where it cannot be.",
+        "List each file once: look for globs that overlap.",
+        "input `a.csv` is listed after `b.csv`";
+    RowInputDamaged = "input_damaged":
+        "An input cannot be read from this row on.",
+        "It is truncated, a compressed block is damaged, or it is not of this format at all.",
+        "Fetch the file again. With `on_error = \"quarantine\"` its rest is one reject.",
+        "`b.csv.gz`, row 17: the compressed data ends too early";
+    RowNotUtf8 = "not_utf8":
+        "A text of a row is not UTF-8.",
+        "The file has another encoding, or bytes that are no text.",
+        "Convert the file, read the column as binary, or reject such rows with `on_error = \"quarantine\"`.",
+        "`a.csv`, line 3, field `name`: not UTF-8";
+    RowTooLarge = "row_too_large":
+        "A row has more bytes than `max_row_bytes`.",
+        "The bound is what memory is planned with.",
+        "Raise `max_row_bytes` in [dataset], drop such rows before, or reject them.",
+        "`b.csv`, row 0: 23 bytes, and a row may have 22";
+    RowValue = "value_misfit":
+        "A value cannot be what its column or field holds.",
+        "It is no number, out of range, or not among the declared ones.",
+        "Choose a wider type, correct the input, or reject such rows with `on_error = \"quarantine\"`.",
+        "`b.csv`, line 3, row 1, field `n`: \"x\" is no int64";
+    RowNull = "null":
+        "A value is absent where there must be one.",
+        "The field is not nullable.",
+        "Fill it before, set `nullable = true` in [dataset.fields], or reject such rows.",
+        "`b.csv`, row 1, field `n`: there is no value";
+    RowNullItem = "null_item":
+        "A list holds a null.",
+        "The values of a list lie one after another; there is no place for nulls between them.",
+        "Fill them before, store the field as `dtype = \"json\"`, or reject such rows.",
+        "`b.jsonl`, row 1, field `points`: a null within a list";
+    RowOutOfRange = "out_of_range":
+        "A number does not fit its field's dtype.",
+        "The dtype is too narrow, or the number is not whole.",
+        "Choose a wider dtype in [dataset.fields], or reject such rows.",
+        "`b.csv`, row 1, field `n`: 400 is no int8";
+    RowShape = "shape":
+        "An array has another shape than its field.",
+        "Its lists are longer, shorter, or not rectangular.",
+        "Correct the shape in [dataset.fields], or reject such rows.",
+        "`b.jsonl`, row 1, field `panel`: 5 values where 6 belong";
+    RowAxis = "axis":
+        "Lists that share an axis have different lengths in a row.",
+        "Fields on one axis have the same number of entries in each row.",
+        "Give them axes of their own in [dataset.fields], or reject such rows.",
+        "`b.jsonl`, row 1, field `mass`: 3 entries, and axis `atoms` has 4";
+    RowNotJson = "not_json":
+        "A value has no form in JSON, or a text is no JSON.",
+        "The field is stored as JSON.",
+        "Store it as text, or reject such rows.",
+        "`b.csv`, row 1, field `meta`: this is not JSON";
+    RowCategory = "category":
+        "A value is not in the declared list of a categorical field.",
+        "The list is incomplete, or the value is misspelt.",
+        "Add it to the list, at its end (`rowmill init categories` prints one of the data), or reject such rows.",
+        "`b.csv`, row 1, field `word`: \"four\" is not in `categorical`";
+    RowRefused = "row-refused":
+        "A row cannot be stored or transformed.",
+        "The stage that met it says why; its reject has a code of the stage's own.",
+        "Correct the input, or reject such rows with `on_error = \"quarantine\"`.",
+        "`b.csv`, row 1, field `panel`: lists on one axis have other lengths";
+    StageEnded = "stage-ended":
+        "A stage ended without an answer.",
+        "It panicked, its thread could not be started, or its neighbour went without saying why.",
+        "Run the same command again; if it comes again, report it with the log of --log-level debug.",
+        "stage `resize` panicked: attempt to divide by zero";
+    DiskError = "disk-error":
+        "The system refused an operation on a dataset's folder.",
+        "The disk failed, a name is taken, or something else works in the folder.",
+        "Look at the cause that follows; then run the same command again.",
+        "cannot sync `data/t/…/n.bin`: Input/output error";
+    DiskFull = "disk-full":
+        "The disk is full.",
+        "The dataset and what lies beside it take all of it, or a quota is reached.",
+        "Free some space (`rowmill clean` shows what can go) and run the same command again; it continues where it stopped.",
+        "cannot append to `data/t/…/n.bin`: No space left on device";
+    DiskPermission = "disk-permission":
+        "The dataset's folder may not be written.",
+        "It belongs to somebody else, or the file system is read-only.",
+        "Check who owns it, or choose another folder with --out.",
+        "cannot create the directory `data/t`: Permission denied";
+    OpenShardDamaged = "open-shard-damaged":
+        "An open shard is not what was committed.",
+        "Something other than rowmill changed the folder, or the disk did not keep what it had synced.",
+        "Look into that first; then delete the folder that is named and run again.",
+        "open shard 3/12: the manifest promises 4096 bytes of `n.bin`, but it ends at 4000";
+    ShardLost = "shard-lost":
+        "A sealed shard that a log promises is not there.",
+        "It was removed by hand while its partition was being built.",
+        "Delete the files that the hint names and run again; the partition is built anew.",
+        "partition 0f…: its log promises shard 3a…, but it is not there";
+    ShardDamaged = "shard-damaged":
+        "A sealed shard is not what was sealed.",
+        "A file of it was changed or removed, or the disk lost bytes.",
+        "`rowmill verify` names every damage; remove the shard's folder and run the pipeline again.",
+        "`…/words.bin` is missing";
+    ShardNotSealed = "shard-not-sealed":
+        "The folder is no sealed shard.",
+        "It has no `_COMPLETE`: it was never finished, or is the rest of a removal.",
+        "Run the pipeline again; it finishes what it had begun.",
+        "`…` is no sealed shard: it has no _COMPLETE";
+    ShardRemote = "shard-remote":
+        "The rows of a shard are not on this disk.",
+        "Its field files were removed after it had been pushed.",
+        "Fetch its files from where they were pushed to.",
+        "the rows of shard `…` are only in the object store";
+    ShardSchema = "shard-schema":
+        "The schema of a shard cannot be used.",
+        "A later version wrote it, or it holds something that cannot be shown.",
+        "Use the version of rowmill that wrote it, or a later one.",
+        "schema: unknown kind `sparse`";
+    IndexFailed = "index-failed":
+        "`index.parquet` cannot be made.",
+        "A value does not fit the Parquet format.",
+        "Leave the field out of the index, and report it with the cause that follows.",
+        "cannot make `…/index.parquet`";
+    NoSuchRow = "no-such-row":
+        "There is no row of that number.",
+        "Rows are counted from 0.",
+        "`rowmill inspect` tells how many there are.",
+        "there is no row 7: there are 3, counted from 0";
+    NoSuchKey = "no-such-key":
+        "No row has that key.",
+        "It is misspelt, or its row was dropped, rejected, or never there.",
+        "`rowmill cat --columns` prints the keys that there are.",
+        "no row has the key `img-17`";
+    NoSuchField = "no-such-field":
+        "Rows have no field of that name.",
+        "It is misspelt, or of another generation.",
+        "Take one of those that the hint names.",
+        "there is no field `txt`";
+    ReadMisuse = "read-misuse":
+        "A field or key was asked for something that it does not have.",
+        "It is of another kind or type.",
+        "`rowmill inspect` shows the fields with their kinds.",
+        "rows have no key";
+    DatasetName = "dataset-name":
+        "A text cannot be the name of a dataset's folder.",
+        "It is empty, too long, begins with a dot or holds a slash.",
+        "Use letters, digits, `-`, `_` and `.`, not at the start.",
+        "`te/xts` cannot be the name of a dataset's folder";
+    DatasetBusy = "dataset-busy":
+        "Another process writes this dataset.",
+        "A dataset has one writer. The lock is the system's: it is gone when its holder is.",
+        "Wait until it ends, or stop it.",
+        "`data/t/…` is being written by another run (pid 12 on host)";
+    CurrentNotALink = "current-not-a-link":
+        "Something else stands where the link `current` belongs.",
+        "It was put there by hand, or copied by a tool that does not keep links.",
+        "Move it away and run again.",
+        "`data/t/current` is not a symbolic link";
+    NoDataset = "no-dataset":
+        "There is no complete dataset.",
+        "It was never finished, or the path leads elsewhere.",
+        "Run the pipeline until it ends with exit code 0, or check the path; `rowmill status` says how far it is.",
+        "`data` holds no complete dataset";
+    DatasetDamaged = "dataset-damaged":
+        "A file of a dataset is not what was written.",
+        "It was changed or removed after it was written, or the disk lost bytes.",
+        "Delete the file that is named and run the pipeline again.",
+        "`…/manifest-….jsonl`: its bytes are not those the sentinel names";
+    VersionUnknown = "version-unknown":
+        "A file was written by a later version.",
+        "This program does not know its layout, and does not guess.",
+        "Use the version of rowmill that wrote it, or a later one.",
+        "`…/plan.json` has version 2, this program knows 1";
+    DatasetEmpty = "dataset-empty":
+        "The dataset has no rows.",
+        "The inputs have none, or every row was dropped or rejected.",
+        "Check sources and filters, or set `allow_empty = true` in [dataset].",
+        "the dataset has no rows";
+    DatasetTooLarge = "dataset-too-large":
+        "The dataset is too large to be held in memory.",
+        "At most half of the machine's memory is filled.",
+        "Read it mapped, which needs no memory of its own.",
+        "`data/t/…` has 99999999999 bytes, this machine 17179869184 bytes of memory";
+    TooManyRejects = "too-many-rejects":
+        "More rows were rejected than `max_rejects` allows.",
+        "The inputs are worse than was expected, or a setting makes good rows look bad.",
+        "Look at the rejects and their codes; correct the inputs or the definition, or raise `max_rejects`.",
+        "stage `decode` rejected 101 rows, and may reject 100";
+    DuplicateKey = "duplicate-key":
+        "Two rows have the same key.",
+        "The key is not unique, or an input is read twice.",
+        "Choose another key, or leave one of the rows out.",
+        "two rows have the key 7: row 0 (`a.csv`) and row 9 (`b.csv`)";
+    BooksOpen = "books-open":
+        "Rows were lost or invented on the way.",
+        "A stage counted wrongly. No dataset is completed from such a build.",
+        "This is a bug, of rowmill or of a stage of your own: report it with the definition.",
+        "partition 0f…: the books do not close";
+    Internal = "internal":
+        "Something happened that should not be possible.",
+        "An earlier error was passed over, or a stage broke a rule.",
+        "Run the same command again; if it comes again, report it with the log of --log-level debug.",
+        "partition 0f…: an earlier write failed, so nothing more is written";
+    SystemRefused = "system-refused":
+        "The system refused a thread, a timer or a signal handler.",
+        "A limit of processes or memory is reached.",
+        "Raise the limit (`ulimit -u`), or lower `jobs`.",
+        "the system refused a thread, a timer or a signal handler";
+    ValueNotShown = "value-not-shown":
+        "A value cannot be shown.",
+        "Arrow has no text for it.",
+        "Leave the field out with --columns, and report it with the cause that follows.",
+        "cannot show a value";
+    Stopped = "stopped":
+        "The run was stopped before the dataset was complete.",
+        "A signal came, or the time of --until was up. Everything committed is kept.",
+        "Run the same command again; it goes on from there.",
+        "stopped before the dataset was complete";
+    DamageFound = "damage-found":
+        "`rowmill verify` found damage.",
+        "Files were changed or removed after they were sealed, or the disk lost bytes.",
+        "Each find is printed with what to do about it.",
+        "1 damage found in `data/t/current`";
+    Usage = "usage":
+        "What was asked for makes no sense.",
+        "An argument has a wrong form, or names nothing.",
+        "Do as the hint says; `rowmill help COMMAND` shows the arguments.",
+        "`x` names no rows";
+    PrintFailed = "print-failed":
+        "The result could not be printed.",
+        "Stdout is a full disk, or was closed.",
+        "Send it elsewhere. What the command had to do is done.",
+        "cannot print the result: No space left on device";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_code_is_one_word_of_its_own_with_all_its_texts() {
+        let mut seen = BTreeSet::new();
+        for code in Code::ALL {
+            let Entry { code: name, means, why, todo, example } = code.entry();
+            assert!(name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_')), "{name}");
+            assert!(seen.insert(name.replace('_', "-")), "{name} stands twice");
+            for text in [means, why, todo] {
+                assert!(text.ends_with('.') && text.len() > 10, "{name}: {text}");
+            }
+            assert!(!example.is_empty() && !example.ends_with('.'), "{name}: {example}");
+            assert_eq!(Code::from_name(name), Some(*code));
+            assert_eq!(Code::from_name(&name.replace('-', "_")), Some(*code));
+        }
+        assert_eq!(Code::from_name("nonsense"), None);
+    }
+}
