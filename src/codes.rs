@@ -219,6 +219,41 @@ codes! {
         "The list is incomplete, or the value is misspelt.",
         "Add it to the list, at its end (`rowmill init categories` prints one of the data), or reject such rows.",
         "`b.csv`, row 1, field `word`: \"four\" is not in `categorical`";
+    RowFieldCount = "field_count":
+        "A record has more or fewer fields than there are columns.",
+        "A delimiter stands in a value without quotes, or the record is cut off.",
+        "Correct the record, check `delimiter` and `quote`, or reject such rows.",
+        "`a.csv`, line 3: 4 fields, and there are 3 columns";
+    RowUnclosedQuote = "unclosed_quote":
+        "A quoted field has no end.",
+        "A quote is missing, or stands within a value without being doubled.",
+        "Correct the record, or check `quote`.",
+        "`a.csv`, line 3: a quoted field is not closed";
+    RowLineEnd = "line_end_in_value":
+        "A quoted field holds a line end where none is allowed.",
+        "`newlines_in_values = false` promises that there are none.",
+        "Set it to `true`, correct the record, or reject such rows.",
+        "`a.csv`, line 3: a line end within quotes";
+    RowUnknownKey = "unknown_key":
+        "An object has a key that no column has.",
+        "The columns were inferred from the first objects, or declared without it.",
+        "Declare the key's type, let the source ignore unknown keys, or reject such rows.",
+        "`a.jsonl`, line 3: the key `color` is no column";
+    RowSchemaMismatch = "schema_mismatch":
+        "An input has other columns than the first one.",
+        "It was written by another program or version.",
+        "Leave it out, give the columns one type with the source's settings, or reject its rows.",
+        "`b.parquet`: column `n` is text here";
+    RowPageTooLarge = "page_too_large":
+        "Rows lie in a page that takes more memory than the definition allows.",
+        "A page is decoded as a whole, however few of its rows are wanted.",
+        "Raise `max_row_bytes`, or write the file with smaller pages.",
+        "`a.parquet`, row 7: its page has 999999999 bytes";
+    RowBatchTooLarge = "batch_too_large":
+        "Rows lie in a record batch that takes more memory than the definition allows.",
+        "A batch is decoded as a whole, however few of its rows are wanted.",
+        "Raise `max_row_bytes`, or write the file with smaller batches.",
+        "`a.arrow`, row 7: its batch has 999999999 bytes";
     RowRefused = "row-refused":
         "A row cannot be stored or transformed.",
         "The stage that met it says why; its reject has a code of the stage's own.",
@@ -379,6 +414,11 @@ codes! {
         "Files were changed or removed after they were sealed, or the disk lost bytes.",
         "Each find is printed with what to do about it.",
         "1 damage found in `data/t/current`";
+    InputsDiffer = "inputs-differ":
+        "Inputs are not what the dataset was built from.",
+        "They were changed, removed or added since; `rowmill verify --sources` reads all of them again.",
+        "Run the pipeline: the partitions of changed inputs are built anew.",
+        "1 input not as `data/t/…` was built from";
     Usage = "usage":
         "What was asked for makes no sense.",
         "An argument has a wrong form, or names nothing.",

@@ -21,6 +21,7 @@ impl CliError {
         match self {
             Self::Pipeline(error) | Self::Reading(error) => of_pipeline(error),
             Self::Damaged { .. } => Code::DamageFound,
+            Self::InputsDiffer { .. } => Code::InputsDiffer,
             Self::Usage { .. } => Code::Usage,
             Self::Print(_) => Code::PrintFailed,
         }
@@ -49,6 +50,7 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Storage(error) => of_storage(error),
         PipelineError::Runtime(_) => Code::SystemRefused,
         PipelineError::Show(_) => Code::ValueNotShown,
+        PipelineError::Rejects { .. } => Code::TooManyRejects,
         PipelineError::Stopped => Code::Stopped,
     }
 }

@@ -10,6 +10,7 @@ mod complete;
 mod duration;
 mod error_code;
 mod explain;
+mod init;
 mod inspect;
 mod keys;
 mod output;
@@ -64,6 +65,8 @@ pub enum LogFormat {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Print a definition to begin with, or the values of a column as a list for one.
+    Init(init::InitArgs),
     /// Build the dataset of a definition, or go on with it.
     Run(run::RunArgs),
     /// Check a definition: sources, types of every stage, one batch through, disk space.
@@ -142,6 +145,7 @@ impl Cli {
     /// Why it was not done. Nothing of it was printed.
     pub fn perform(self, registry: Registry, console: &Console) -> Result<(), CliError> {
         match self.command {
+            Command::Init(args) => init::execute(&args, registry, console),
             Command::Run(args) => run::execute(&args, registry, console),
             Command::Check(args) => check::execute(&args, registry, console),
             Command::Plan(args) => plan::execute(&args, registry, console),

@@ -31,6 +31,14 @@ pub enum CliError {
         /// What was verified.
         path: String,
     },
+    /// Inputs are not what a dataset was built from; which, was printed.
+    #[error("{inputs} not as `{path}` was built from")]
+    InputsDiffer {
+        /// "1 input", "12 inputs".
+        inputs: String,
+        /// The dataset.
+        path: String,
+    },
     /// What was asked for makes no sense.
     #[error("{message}")]
     Usage {
@@ -62,6 +70,11 @@ impl CliError {
         match self {
             Self::Pipeline(error) | Self::Reading(error) => error.hint(),
             Self::Usage { hint, .. } => hint.clone(),
+            Self::InputsDiffer { .. } => Some(
+                "a run builds the partitions of changed inputs anew; where sizes and times say nothing of \
+                 the change, delete `work/stamps.jsonl` in the dataset's folder first"
+                    .to_owned(),
+            ),
             Self::Damaged { .. } | Self::Print(_) => None,
         }
     }
@@ -73,7 +86,7 @@ impl CliError {
             Self::Pipeline(error) => error.exit_code(),
             Self::Reading(error) if error.is_damage() => 4,
             Self::Reading(error) => error.exit_code(),
-            Self::Damaged { .. } => 4,
+            Self::Damaged { .. } | Self::InputsDiffer { .. } => 4,
             Self::Usage { .. } => 2,
             Self::Print(_) => 1,
         }

@@ -13,7 +13,7 @@ use super::output::{CliError, Console, counted};
 use crate::config::Registry;
 use crate::dataset::home::{CURRENT, PARTITIONS};
 use crate::dataset::verify;
-use crate::pipeline::PipelineError;
+use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourcesReport};
 use crate::shard::{Finding, layout, verify_shard};
 use crate::storage::{Local, Storage};
 
@@ -22,6 +22,13 @@ use crate::storage::{Local, Storage};
 pub struct VerifyArgs {
     /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
     path: PathBuf,
+    /// Shards read at once; as many as there are cores by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Read the inputs of a definition again too, and compare them with what was read when the dataset
+    /// was built.
+    #[arg(long)]
+    sources: bool,
     /// Print a JSON document.
     #[arg(long)]
     json: bool,
@@ -33,6 +40,12 @@ pub(super) fn execute(
     registry: Registry,
     console: &Console,
 ) -> Result<(), CliError> {
+    if args.sources && args.path.extension().is_none_or(|ext| ext != "toml") {
+        return Err(CliError::Usage {
+            message: "a dataset's folder does not say where its inputs are".to_owned(),
+            hint: Some("name the definition: `rowmill verify p.toml --sources`".to_owned()),
+        });
+    }
     let path = dataset_path(&args.path, registry)?;
     let storage: Arc<dyn Storage> = Arc::new(Local);
     // An unreadable folder is found out below.
@@ -54,6 +67,8 @@ pub(super) fn execute(
         });
     }
     let bar = bar();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.map_or(cores, usize::from);
     let (rows, shards, bytes, findings) = if is_shard {
         match verify_shard(&storage, &path) {
             Ok(shard) => (shard.rows(), 1, shard.bytes(), Vec::new()),
@@ -64,22 +79,30 @@ pub(super) fn execute(
             bar.set_length(progress.n_bytes);
             bar.set_position(progress.bytes_done);
         };
-        match verify::verify(&storage, &path, &mut show) {
+        match verify::verify_with(&storage, &path, jobs, &mut show) {
             Ok(it) => (it.n_rows, it.n_shards as u64, it.n_bytes, Vec::new()),
             Err(findings) => (0, 0, 0, findings),
         }
     };
+    let sources = match args.sources && findings.is_empty() {
+        true => Some(read_sources(&args.path, registry, &bar)?),
+        false => None,
+    };
     bar.finish_and_clear();
+    let changed = sources.as_ref().map_or(&[][..], |it| &it.findings);
     if args.json {
         let mut document = document(&path);
         if let Some(object) = document.as_object_mut() {
-            object.insert("ok".into(), findings.is_empty().into());
+            object.insert("ok".into(), (findings.is_empty() && changed.is_empty()).into());
             if findings.is_empty() {
                 object.insert("rows".into(), rows.into());
                 object.insert("shards".into(), shards.into());
                 object.insert("bytes".into(), bytes.into());
             }
             object.insert("findings".into(), findings.iter().map(finding_document).collect());
+            if let Some(sources) = &sources {
+                object.insert("sources".into(), json!(sources));
+            }
         }
         console.print_json(&document)?;
     }
@@ -89,15 +112,39 @@ pub(super) fn execute(
         }
         return Err(damaged(&findings, &path));
     }
+    for finding in changed {
+        console.note(&format!("input: `{}` {}", finding.path, finding.state.text()));
+    }
+    if !changed.is_empty() {
+        let inputs = counted(changed.len() as u64, "input");
+        return Err(CliError::InputsDiffer { inputs, path: path.display().to_string() });
+    }
     if args.json {
         return Ok(());
     }
-    console.print(&format!(
+    let mut text = format!(
         "ok: {} in {}, {} read",
         counted(rows, "row"),
         counted(shards, "shard"),
         HumanBytes(bytes)
-    ))
+    );
+    if let Some(it) = &sources {
+        let inputs = counted(it.inputs, "input");
+        text.push_str(&format!("\nok: {inputs} as they were, {} read", HumanBytes(it.bytes)));
+    }
+    console.print(&text)
+}
+
+fn read_sources(
+    path: &std::path::Path,
+    registry: Registry,
+    bar: &ProgressBar,
+) -> Result<SourcesReport, CliError> {
+    let pipeline = Pipeline::load(path, &RunOverrides::default(), registry)?;
+    Ok(pipeline.verify_sources(|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?)
 }
 
 fn finding_document(finding: &Finding) -> Value {

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 
 use serde_json::Value;
 
@@ -63,6 +65,20 @@ pub fn verify(
     path: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Verified, Vec<Finding>> {
+    verify_with(storage, path, 1, progress)
+}
+
+/// The same, with as many shards at once as `jobs` says. What is found, and in which order, is the
+/// same.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    jobs: usize,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Verified, Vec<Finding>> {
     let (dir, sentinel) = find(&**storage, path).map_err(|e| vec![finding(path, &e)])?;
     let manifest = Manifest::read(&**storage, &dir, &sentinel)
         .map_err(|e| vec![finding(&dir.join(sentinel.manifest()), &e)])?;
@@ -75,14 +91,41 @@ pub fn verify(
     search.keys(&manifest);
     let (n_shards, n_bytes) = (manifest.shards.len(), manifest.dataset.bytes);
     let mut done = Progress { shards_done: 0, n_shards, bytes_done: 0, n_bytes };
-    for (partition, shards) in manifest.parts() {
-        for shard in shards {
-            search.shard(&manifest, partition, shard);
+    let all: Vec<_> = manifest
+        .parts()
+        .flat_map(|(partition, shards)| shards.iter().map(move |shard| (partition, shard)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let mut found: Vec<Vec<Finding>> = all.iter().map(|_| Vec::new()).collect();
+    std::thread::scope(|threads| {
+        // Findings go over the channel as fast as they are taken: nothing piles up behind it.
+        let (tell, told) = sync_channel(jobs.max(1));
+        for _ in 0..jobs.clamp(1, n_shards.max(1)) {
+            let (tell, next, all, manifest) = (tell.clone(), &next, &all, &manifest);
+            let (dir, path) = (search.dir, search.path);
+            threads.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((partition, shard)) = all.get(index) else { break };
+                    let mut search = Search { storage, dir, path, findings: Vec::new() };
+                    search.shard(manifest, partition, shard);
+                    if tell.send((index, shard.bytes, search.findings)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        for (index, n_bytes, findings) in told {
             done.shards_done += 1;
-            done.bytes_done += shard.bytes;
+            done.bytes_done += n_bytes;
+            if let Some(place) = found.get_mut(index) {
+                *place = findings;
+            }
             progress(done);
         }
-    }
+    });
+    search.findings.extend(found.into_iter().flatten());
     if !search.findings.is_empty() {
         return Err(search.findings);
     }

@@ -11,6 +11,7 @@
 
 mod assembly;
 mod check;
+mod compare;
 mod contents;
 mod error;
 mod listed;
@@ -27,6 +28,7 @@ mod side;
 mod why;
 
 pub use assembly::{Pipeline, RunOverrides};
+pub use compare::{SourceFinding, SourceState, SourcesReport};
 pub use contents::{
     Contents, FieldContents, RowContents, ShardContents, contents, row, row_with_key,
 };
@@ -39,5 +41,5 @@ pub use report::{
     CheckReport, FieldReport, InternReport, PartitionReport, PartitionState, PlanReport,
     REPORT_VERSION, Report, SourceReport, StageReport,
 };
-pub use rows::{Piece, Rows};
+pub use rows::{NoText, Piece, Rows};
 pub use why::{OtherDefinition, PartitionWhy, Reason, ReasonCount, Why};

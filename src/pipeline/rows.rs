@@ -57,6 +57,10 @@ enum Meaning {
     FreeBfloat16,
 }
 
+/// A column that was asked for text holds something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoText;
+
 /// Some rows that stand together.
 pub struct Piece {
     columns: Vec<ArrayRef>,
@@ -121,6 +125,26 @@ impl Rows {
         let columns: Result<_, ReadError> = self.columns.iter().map(array).collect();
         let n_rows = usize::try_from(end.saturating_sub(first)).unwrap_or_default();
         Ok(Piece { columns: columns.map_err(DatasetError::from)?, n_rows })
+    }
+
+    /// The text in the first column of row `row`, `None` where it is absent.
+    ///
+    /// # Errors
+    /// The column holds no text.
+    pub fn text<'a>(&self, piece: &'a Piece, row: usize) -> Result<Option<&'a str>, NoText> {
+        let Some(column) = piece.columns.first() else { return Err(NoText) };
+        if column.is_null(row) {
+            return Ok(None);
+        }
+        let (values, at): (&dyn Array, usize) = match column.as_any_dictionary_opt() {
+            Some(dictionary) => (&**dictionary.values(), code(dictionary.keys(), row)),
+            None => (&**column, row),
+        };
+        match values.data_type() {
+            DataType::Utf8 => Ok(Some(values.as_string::<i32>().value(at))),
+            DataType::LargeUtf8 => Ok(Some(values.as_string::<i64>().value(at))),
+            _ => Err(NoText),
+        }
     }
 
     /// Writes row `row` of a piece as a JSON object on one line, without its end.

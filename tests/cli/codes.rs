@@ -41,6 +41,14 @@ fn every_code_of_a_reject_in_the_source_is_in_the_table() {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
+        for constant in code.split(": &str = \"").skip(1) {
+            let word = constant.split('"').next().unwrap();
+            let is_one =
+                word.contains('_') && !word.contains(|c: char| !matches!(c, 'a'..='z' | '_'));
+            if is_one && path.starts_with(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sources")) {
+                assert!(Code::from_name(word).is_some(), "{}: `{word}`", path.display());
+            }
+        }
         for (before, skip) in [("Bad::new(", 1), ("BadRow::new(", 0)] {
             for call in code.split(before).skip(1) {
                 let arguments = call.split(',').map(str::trim);

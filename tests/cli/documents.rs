@@ -20,6 +20,8 @@ fn every_command_prints_one_document_of_a_version() {
         &["inspect", "p.toml", "--row", "1"],
         &["cat", "p.toml", "--rows", "0,1"],
         &["verify", "p.toml"],
+        &["verify", "p.toml", "--sources"],
+        &["init", "categories", "p.toml", "--column", "parent"],
         &["verify", "data/texts/current"],
         &["status", "p.toml"],
         &["clean", "p.toml"],

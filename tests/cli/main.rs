@@ -12,6 +12,7 @@ mod command;
 
 mod cleaning;
 mod codes;
+mod comparing;
 mod damage;
 mod documents;
 mod limits;
@@ -20,6 +21,7 @@ mod paths;
 mod plans;
 mod refusals;
 mod rows;
+mod starting;
 mod status;
 mod stopping;
 mod why;

@@ -77,7 +77,10 @@ fn columns_that_cannot_be_the_key_are_named_with_the_nearest_one() {
     for (key, texts) in [
         (
             "pth",
-            &["error[definition-columns]: `key`, field `pth`: the key is no field", "hint: did you mean `path`?"][..],
+            &[
+                "error[definition-columns]: `key`, field `pth`: the key is no field",
+                "hint: did you mean `path`?",
+            ][..],
         ),
         (
             "parent",
