@@ -26,7 +26,7 @@ pub(crate) fn measure(out: &Path, n_keys: u64, n_shards: u64) -> Result<Vec<Figu
     let rows = n_keys / n_shards;
     let shards = (0..n_shards).map(|n| put(place.home(), n, rows)).collect::<Result<Vec<_>>>()?;
     let shape = format!("{n_keys} keys, {n_shards} shards");
-    let mut figures = Figures { shape: &shape, n: n_keys, figures: Vec::new() };
+    let mut figures = Figures { shape: &shape, n: n_keys, taken: Vec::new() };
     let mut file = String::new();
     figures.take("merge", || {
         file = merge::write(&place, &shards)?.file;
@@ -55,7 +55,7 @@ pub(crate) fn measure(out: &Path, n_keys: u64, n_shards: u64) -> Result<Vec<Figu
     figures.push("find, not in memory", (search(COLD)?, "µs"));
     search(WARM)?;
     figures.push("find, warm", (search(WARM)?, "µs"));
-    Ok(figures.figures)
+    Ok(figures.taken)
 }
 
 /// Puts the keys of shard `n` in place.

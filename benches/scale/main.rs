@@ -75,19 +75,19 @@ fn main() -> Result<()> {
 fn inputs(dir: &Path, n: u64) -> Result<Vec<Figure>> {
     let job = Job::new(dir, n, 64 << 10, "1GiB")?;
     let shape = format!("{n} inputs");
-    let mut figures = Figures { shape: &shape, n, figures: Vec::new() };
+    let mut figures = Figures { shape: &shape, n, taken: Vec::new() };
     figures.take("plan, nothing there", || job.plan().map(drop))?;
     figures.take("build", || job.run().map(drop))?;
     figures.take("plan, all done", || job.plan().map(drop))?;
     figures.take("run, all done", || job.run().map(drop))?;
-    Ok(figures.figures)
+    Ok(figures.taken)
 }
 
 /// Figures about `n` of something.
 struct Figures<'a> {
     shape: &'a str,
     n: u64,
-    figures: Vec<Figure>,
+    taken: Vec<Figure>,
 }
 
 impl Figures<'_> {
@@ -109,7 +109,7 @@ impl Figures<'_> {
 
     fn push(&mut self, what: &str, figure: (f64, &'static str)) {
         eprintln!("  {what}: {:.2} {}", figure.0, figure.1);
-        self.figures.push(Figure::alone((self.shape, what), figure, Target::Open));
+        self.taken.push(Figure::alone((self.shape, what), figure, Target::Open));
     }
 }
 

@@ -27,15 +27,15 @@ pub(crate) fn measure(dir: &Path, n: u64) -> Result<Vec<Figure>> {
     let job = Job::new(dir, n, 1, "1")?;
     let home = job.load()?.home().clone();
     let shape = format!("{n} shards");
-    let mut figures = Figures { shape: &shape, n, figures: Vec::new() };
+    let mut figures = Figures { shape: &shape, n, taken: Vec::new() };
     let mut slots = Vec::new();
     figures.take("plan, nothing there", || {
         slots = job.plan()?.partitions.into_iter().map(|p| (p.slot, p.first_input)).collect();
         Ok(())
     })?;
     let mut shards = Shards::begin(&home)?;
-    for (id, (slot, path)) in slots.iter().enumerate() {
-        shards.put(id as i64, slot, path)?;
+    for (id, (slot, path)) in (0_i64..).zip(&slots) {
+        shards.put(id, slot, path)?;
     }
     figures.take("plan, all done", || job.plan().map(drop))?;
     figures.take("finish", || job.run().map(drop))?;
@@ -44,7 +44,7 @@ pub(crate) fn measure(dir: &Path, n: u64) -> Result<Vec<Figure>> {
         black_box(job.open()?);
         Ok(())
     })?;
-    Ok(figures.figures)
+    Ok(figures.taken)
 }
 
 /// Makes shards of one row that hold what finishing looks at: sentinel, sums, schema and keys.

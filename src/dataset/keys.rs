@@ -77,7 +77,7 @@ pub(super) fn bucket_of(hash: u64) -> usize {
 /// the hash would stand if the bucket's were spread evenly, then at doubling distances from there.
 /// `is_below` tells whether the hash of an entry is less.
 fn first_of(n: usize, hash: u64, mut is_below: impl FnMut(usize) -> bool) -> usize {
-    let share = u128::from(hash << 16) * n as u128 >> 64;
+    let share = (u128::from(hash << 16) * n as u128) >> 64;
     let guess = usize::try_from(share).unwrap_or_default();
     // What is wanted stands in `from..=to`.
     let (mut from, mut to, mut step);

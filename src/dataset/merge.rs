@@ -13,7 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -55,7 +55,7 @@ pub fn write(place: &Workplace, shards: &[ShardEntry]) -> Result<KeyIndexFile> {
 fn write_by(place: &Workplace, shards: &[ShardEntry], fan_in: usize) -> Result<KeyIndexFile> {
     let mut merge = Merge { place, fan_in, counts: vec![0; BUCKETS], n_runs: 0 };
     let sources = if shards.len() > fan_in {
-        merge.into_runs(shards)?
+        merge.make_runs(shards)?
     } else {
         for mut keys in merge.open(shards, 0)? {
             while let Some(entry) = keys.next(place)? {
@@ -122,12 +122,11 @@ impl Entry {
     fn from_bytes(bytes: &[u8], shard: Option<u32>) -> Option<Self> {
         let (hash, rest) = bytes.split_first_chunk()?;
         let hash = u64::from_le_bytes(*hash);
-        let (shard, rest) = match shard {
-            Some(shard) => (shard, rest),
-            None => {
-                let (shard, rest) = rest.split_first_chunk()?;
-                (u32::from_le_bytes(*shard), rest)
-            }
+        let (shard, rest) = if let Some(shard) = shard {
+            (shard, rest)
+        } else {
+            let (shard, rest) = rest.split_first_chunk()?;
+            (u32::from_le_bytes(*shard), rest)
         };
         Some(Self::new(hash, shard, u32::from_le_bytes(*rest.first_chunk()?)))
     }
@@ -167,7 +166,7 @@ impl Merge<'_> {
     }
 
     /// Merges all shards into no more runs than can be merged at once, and counts their keys.
-    fn into_runs(&mut self, shards: &[ShardEntry]) -> Result<Vec<Entries>> {
+    fn make_runs(&mut self, shards: &[ShardEntry]) -> Result<Vec<Entries>> {
         let (storage, dir) = (self.place.storage(), self.place.home().key_runs());
         storage.remove_all(&dir)?;
         storage.create_dir(&dir)?;
@@ -191,9 +190,9 @@ impl Merge<'_> {
         runs.iter().map(|path| self.open_run(path)).collect()
     }
 
-    fn open_run(&self, path: &PathBuf) -> Result<Entries> {
+    fn open_run(&self, path: &Path) -> Result<Entries> {
         let len = self.place.storage().stat(path)?.map_or(0, |entry| entry.len);
-        Ok(Entries::new(path.clone(), len, None, self.chunk_bytes()))
+        Ok(Entries::new(path.to_path_buf(), len, None, self.chunk_bytes()))
     }
 
     /// Merges sources into a run, and tells of each entry.
@@ -347,24 +346,24 @@ struct Row {
     /// Its number in the dataset.
     number: u64,
     /// Its number in the shard.
-    row: u64,
+    in_shard: u64,
 }
 
 impl Row {
     fn open(place: &Workplace, shards: &[ShardEntry], entry: Entry) -> Result<Self> {
         let n = usize::try_from(entry.shard()).unwrap_or(usize::MAX);
-        let (before, row) = (shards.iter().take(n), u64::from(entry.row()));
-        let number = before.map(|shard| shard.rows).sum::<u64>() + row;
+        let (before, in_shard) = (shards.iter().take(n), u64::from(entry.row()));
+        let number = before.map(|shard| shard.rows).sum::<u64>() + in_shard;
         let id = shards.get(n).map_or("", |shard| shard.id.as_str());
         let shard = Shard::open(Arc::clone(place.storage()), place.home().shard(id))?;
-        Ok(Self { shard, number, row })
+        Ok(Self { shard, number, in_shard })
     }
 
     /// The key, for comparing and showing.
     fn key(&self) -> Result<Value> {
         let index = self.shard.schema().key_index().unwrap_or_default();
         let field = self.shard.field_at(index)?;
-        let bytes = field.row(self.row)?;
+        let bytes = field.row(self.in_shard)?;
         Ok(match field.field().kind {
             Kind::Fixed => integer(bytes, field.field().dtype).into(),
             _ => String::from_utf8_lossy(bytes).into(),
@@ -373,13 +372,13 @@ impl Row {
 
     /// Where the row stands and where it came from, in words.
     fn origin(&self, place: &Workplace) -> Result<String> {
-        let Self { shard, number, row } = self;
-        let stands = format!("row {number} of the dataset (row {row} of shard {}", shard.id());
+        let Self { shard, number, in_shard } = self;
+        let stands = format!("row {number} of the dataset (row {in_shard} of shard {}", shard.id());
         let path = shard.path().join(layout::FINGERPRINT);
         let bytes = place.storage().read(&path)?.unwrap_or_default();
         let document: Value =
             serde_json::from_slice(&bytes).map_err(|e| DatasetError::damaged(&path, e))?;
-        let Some(at) = shard.provenance()?.position(*row) else {
+        let Some(at) = shard.provenance()?.position(*in_shard) else {
             return Ok(format!("{stands})"));
         };
         let input = document.get("inputs").and_then(|i| i.get(usize::try_from(at.input).ok()?));
@@ -395,8 +394,6 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::dataset::home::Home;
     use crate::dataset::keys::KeyIndex;
