@@ -192,3 +192,41 @@ fn a_changed_table_is_read_again_from_where_it_was_cut() {
     run(&place);
     is_as_fresh(&place, "changed within a line of the same length");
 }
+
+#[test]
+fn changed_labels_and_another_order_of_bytes_are_read_again() {
+    let place = Place::new();
+    let definition = |source: &str| {
+        format!(
+            "version = 1\nname = \"t\"\n[sources.t]\nroot = \"in\"\n{source}\n\
+             [dataset]\npartition_bytes = 64\nmax_row_bytes = \"64KiB\"\n"
+        )
+    };
+    place.write("p.toml", definition("type = \"idx\"\npath = \"images\"\nlabels = \"labels\""));
+    let idx = |n: u8, inner: u8| {
+        let head = [0, 0, 8, 2, 0, 0, 0, n, 0, 0, 0, inner];
+        [&head[..], &vec![7; usize::from(n) * usize::from(inner)]].concat()
+    };
+    place.write("in/images", idx(40, 9));
+    place.write("in/labels", idx(40, 1));
+    let (n, _) = run(&place);
+    assert!(n >= 5, "{n} partitions");
+    let mut labels = idx(40, 1);
+    labels[50] = 8;
+    place.write("in/labels", labels);
+    assert_eq!(run(&place), (n, 0), "each has rows of the label file");
+    is_as_fresh(&place, "changed labels");
+
+    place.write("p.toml", definition("type = \"npy\"\npath = \"a.npy\""));
+    let npy = |descr: &str| {
+        let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (60, 2), }}");
+        [b"\x93NUMPY\x01\x00\x76\x00".to_vec(), format!("{text:117}\n").into(), (0..240).collect()]
+            .concat()
+    };
+    for descr in ["<i2", ">i2", "<u2", "<i2"] {
+        place.write("in/a.npy", npy(descr));
+        let (n, _) = run(&place);
+        assert_eq!(n == 1, descr.starts_with('>'), "{n} partitions of {descr}");
+        is_as_fresh(&place, descr);
+    }
+}
