@@ -111,8 +111,8 @@ impl ArrowTable {
         }
         let chosen = selected.indexed(head.schema.fields());
         let projection = chosen.iter().map(|(i, _)| *i).collect();
-        let decoded: Vec<FieldRef> = chosen.into_iter().map(|(_, field)| field).collect();
-        let schema = plain_schema(&Schema::new(decoded.clone()));
+        let columns: Vec<FieldRef> = chosen.into_iter().map(|(_, field)| field).collect();
+        let schema = plain_schema(&Schema::new(columns.clone()));
         let whole = Arc::new(head.schema);
         let decoder = FileDecoder::new(whole, head.version).with_projection(projection);
         let groups = match (&head.messages, range) {
@@ -131,7 +131,7 @@ impl ArrowTable {
             decoder,
             has_dictionaries: head.has_dictionaries,
             dictionaries: HashMap::new(),
-            decoded,
+            decoded: columns,
             schema,
             place: Place { group: groups.start, row: 0 },
             groups,
@@ -407,8 +407,9 @@ fn look(input: &PlacedInput, at: u64, most_bytes: u64) -> Result<Option<Message>
     let mut prefix = [0; 8];
     let n = usize::try_from(left.min(8)).unwrap_or(8);
     input.read_at(at, prefix.get_mut(..n).unwrap_or_default()).map_err(Flaw::Input)?;
-    let [a, b, c, d, rest @ ..] = prefix;
-    let (length, n_prefix) = match [a, b, c, d] {
+    let (start, rest) = (prefix.first_chunk().copied(), prefix.last_chunk().copied());
+    let (start, rest) = (start.unwrap_or_default(), rest.unwrap_or_default());
+    let (length, n_prefix) = match start {
         CONTINUATION => (i32::from_le_bytes(rest), 8_u64),
         length => (i32::from_le_bytes(length), 4),
     };

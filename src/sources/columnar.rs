@@ -274,11 +274,9 @@ impl Rows {
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(self.schema.fields()) {
             let cut = column.slice(start, n);
-            let cut = if cut.data_type() == field.data_type() {
-                if is_own { cut } else { copied(&cut)? }
-            } else {
-                arrow_cast::cast(&cut, field.data_type())?
-            };
+            // Copied before it is cast: a cast would convert the items of all rows.
+            let cut = if is_own { cut } else { copied(&cut)? };
+            let cut = arrow_cast::cast(&cut, field.data_type())?;
             columns.push(cut);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(n));

@@ -239,7 +239,6 @@ fn head(bytes: &[u8]) -> Option<Head> {
         match (field, kind) {
             (1..=4, 5) => *numbers.get_mut(usize::from(field))? = varint(&mut bytes)?,
             (5 | 7 | 8, 12) => break,
-            (6, 12) => return None,
             _ => return None,
         }
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -145,7 +145,10 @@ impl ParquetTable {
         let own = contain(cannot, || {
             ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())
         })?;
-        let viewed = own.schema().fields().iter().map(|field| viewed(field));
+        let viewed = own.schema().fields().iter().map(|field| {
+            let field = viewed(field);
+            if is_int96(&own, field.name()) { in_microseconds(field) } else { field }
+        });
         let viewed = Arc::new(Schema::new(viewed.collect::<Fields>()));
         let metadata =
             contain(cannot, || ArrowReaderMetadata::try_new(metadata, options.with_schema(viewed)));
@@ -420,6 +423,23 @@ fn viewed(field: &Field) -> Field {
         other => other.clone(),
     };
     field.clone().with_data_type(data_type)
+}
+
+/// Whether a column has the timestamps of 12 bytes that older writers use.
+fn is_int96(metadata: &ArrowReaderMetadata, name: &str) -> bool {
+    let mut leaves = metadata.parquet_schema().columns().iter();
+    leaves.any(|leaf| leaf.physical_type() == Type::INT96 && *leaf.path().parts() == [name])
+}
+
+/// The same column in microseconds: such timestamps reach further than nanoseconds in 64 bits do.
+fn in_microseconds(field: Field) -> Field {
+    match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
+            let data_type = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+            field.with_data_type(data_type)
+        }
+        _ => field,
+    }
 }
 
 /// Bytes of a decoded value of a leaf column.

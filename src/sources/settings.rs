@@ -73,9 +73,10 @@ impl<'de> serde::Deserialize<'de> for Size {
 
 impl serde::Serialize for Size {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (self.0 >> 20) << 20 == self.0 {
-            true => serializer.serialize_str(&format!("{}MiB", self.0 >> 20)),
-            false => serializer.serialize_u64(self.0),
+        if self.0.is_multiple_of(1 << 20) {
+            serializer.serialize_str(&format!("{}MiB", self.0 >> 20))
+        } else {
+            serializer.serialize_u64(self.0)
         }
     }
 }

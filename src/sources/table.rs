@@ -229,14 +229,16 @@ impl TableReader {
     }
 
     /// Opens the next input, at its first row or where the restart says.
-    fn begin(&self, read: &InputRange) -> Result<Current, Stop> {
+    fn begin(&self, read: &InputRange) -> Result<Current, Box<Stop>> {
         let row = self.from.as_ref().map_or(0, |from| from.source_row);
         let place = self.from.as_ref().map(|from| from.place);
-        let stop = |flaw: Flaw| Stop {
-            error: flaw.into_error(&read.input, &format!("row {row}")),
-            place,
-            source_row: row,
-            goes_on: false,
+        let stop = |flaw: Flaw| {
+            Box::new(Stop {
+                error: flaw.into_error(&read.input, &format!("row {row}")),
+                place,
+                source_row: row,
+                goes_on: false,
+            })
         };
         let mut table = self.format.open(read, self.limits).map_err(stop)?;
         let order = order_of(table.schema(), &self.schema);
@@ -251,7 +253,7 @@ impl TableReader {
         Ok(Current { table, order, row, window: None, most, successes: 0 })
     }
 
-    fn step(&mut self, read: &InputRange) -> Result<Step, Stop> {
+    fn step(&mut self, read: &InputRange) -> Result<Step, Box<Stop>> {
         if self.current.is_none() {
             self.current = Some(self.begin(read)?);
             self.from = None;
@@ -263,8 +265,9 @@ impl TableReader {
         let Some(window) = &current.window else { return Ok(Step::End) };
         let place = window.next_place();
         let source_row = current.row;
-        let stop =
-            |error: SourceError| Stop { error, place: Some(place), source_row, goes_on: true };
+        let stop = |error: SourceError| {
+            Box::new(Stop { error, place: Some(place), source_row, goes_on: true })
+        };
         let sizes = window.rows.sizes().get(window.at..).unwrap_or_default();
         let (mut n, mut bytes) = (0, 0_u64);
         for size in sizes.iter().take(self.limits.rows) {
@@ -325,7 +328,7 @@ impl BatchReader for TableReader {
                 Ok(Step::End) => self.end_input(read)?,
                 Err(stop) => {
                     let goes_on = stop.goes_on;
-                    let batch = self.rejected(stop)?;
+                    let batch = self.rejected(*stop)?;
                     if !goes_on {
                         self.end_input(read)?;
                     }
@@ -353,7 +356,7 @@ impl Current {
         schema: &SchemaRef,
         limits: BatchLimits,
         read: &InputRange,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, Box<Stop>> {
         while self.window.is_none() {
             let place = self.table.place();
             let most = self.most.min(self.table.suggest().max(1)).min(limits.rows.max(1));
@@ -377,11 +380,13 @@ impl Current {
             };
             self.successes = 0;
             let input = &read.input;
-            let stop = |flaw: Flaw, source_row, goes_on| Stop {
-                error: flaw.into_error(input, &format!("row {source_row}")),
-                place: Some(place),
-                source_row,
-                goes_on,
+            let stop = |flaw: Flaw, source_row, goes_on| {
+                Box::new(Stop {
+                    error: flaw.into_error(input, &format!("row {source_row}")),
+                    place: Some(place),
+                    source_row,
+                    goes_on,
+                })
             };
             let is_input = matches!(flaw, Flaw::Input(_));
             let goes_on = matches!(flaw, Flaw::Row(_));
