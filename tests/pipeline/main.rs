@@ -14,6 +14,7 @@ mod changes;
 mod definitions;
 mod keys;
 mod real_data;
+mod rejects;
 mod same_bytes;
 mod sources;
 mod values;
