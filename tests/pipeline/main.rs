@@ -17,4 +17,5 @@ mod real_data;
 mod rejects;
 mod same_bytes;
 mod sources;
+mod tables;
 mod values;
