@@ -43,12 +43,11 @@ pub(super) fn execute(
     let rows = Rows::open(&path, &args.columns).map_err(CliError::reading)?;
     let wanted = spans(&args.rows, rows.n_rows())?;
     let mut out = Vec::with_capacity(2 * BUFFER_BYTES);
-    let (before, between, after): (_, &[u8], &[u8]) = match args.json {
-        true => {
-            let path = serde_json::json!(path.display().to_string());
-            (format!("{{\"path\":{path},\"rows\":["), b",\n", b"]")
-        }
-        false => (String::new(), b"\n", b""),
+    let (before, between, after): (_, &[u8], &[u8]) = if args.json {
+        let path = serde_json::json!(path.display().to_string());
+        (format!("{{\"path\":{path},\"rows\":["), b",\n", b"]")
+    } else {
+        (String::new(), b"\n", b"")
     };
     out.extend_from_slice(before.as_bytes());
     let mut left = args.limit.unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 //! `rowmill clean`.
 
-use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -59,17 +59,16 @@ pub(super) fn execute(
 }
 
 fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, DatasetError> {
-    let home = match args.keys {
+    let home = if args.keys {
         // Old keys go by way of the trash of the one that stays.
-        true => match target.located.current(&Local)? {
-            Some(current) => target.located.home_of(&current)?,
-            None => {
-                let message = "no cache key is current, so none is old".to_owned();
-                let path = target.located.name_dir().to_owned();
-                return Err(DatasetError::NoDataset { path, message });
-            }
-        },
-        false => target.home.clone(),
+        let Some(current) = target.located.current(&Local)? else {
+            let message = "no cache key is current, so none is old".to_owned();
+            let path = target.located.name_dir().to_owned();
+            return Err(DatasetError::NoDataset { path, message });
+        };
+        target.located.home_of(&current)?
+    } else {
+        target.home.clone()
     };
     let is_there = Local.stat(home.dir())?.is_some_and(|it| it.kind == EntryKind::Dir);
     if !is_there {
@@ -78,19 +77,17 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
     }
     let own = target.home.cache_key();
     if !args.yes {
-        return match args.keys {
-            true => old_keys(&Local, &target.located, own, keep),
-            false => leftovers(&Local, &home, keep),
+        return if args.keys {
+            old_keys(&Local, &target.located, own, keep)
+        } else {
+            leftovers(&Local, &home, keep)
         };
     }
     if let Some(holder) = Local.lock_holder(&home.lock())? {
         return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
     }
     // Opening the place empties its trash; what was in it is told of all the same.
-    let mut removed = match args.keys {
-        true => Vec::new(),
-        false => leftovers(&Local, &home, keep)?,
-    };
+    let mut removed = if args.keys { Vec::new() } else { leftovers(&Local, &home, keep)? };
     removed.retain(|it| it.what == Leftover::Trash);
     let place = Workplace::open(Arc::new(Local), home)?;
     if args.keys {
@@ -123,20 +120,18 @@ fn document(args: &CleanArgs, target: &Target, removals: &[Removal]) -> Value {
 
 fn text(args: &CleanArgs, target: &Target, removals: &[Removal]) -> String {
     let mut text = format!("{:<11}{}\n", "dataset", target.home.dir().display());
-    let mut sums: BTreeMap<Leftover, (u64, u64)> = BTreeMap::new();
     for it in removals {
         let path = it.path.strip_prefix(target.located.name_dir()).unwrap_or(&it.path);
         let bytes = HumanBytes(it.n_bytes).to_string();
-        text.push_str(&format!("{:<11}{bytes:>11}  {}\n", it.what.name(), path.display()));
-        let sum = sums.entry(it.what).or_default();
-        *sum = (sum.0 + 1, sum.1 + it.n_bytes);
+        writeln!(text, "{:<11}{bytes:>11}  {}", it.what.name(), path.display()).ok();
     }
     let n_bytes = HumanBytes(removals.iter().map(|it| it.n_bytes).sum());
     let n = counted(removals.len() as u64, "thing");
-    text.push_str(&match (removals.is_empty(), args.yes) {
-        (true, _) => "nothing to remove\n".to_owned(),
-        (false, true) => format!("{:<11}{n}, {n_bytes}\n", "removed"),
-        (false, false) => format!("{:<11}{n}, {n_bytes}: --yes does\n", "would go"),
-    });
+    match (removals.is_empty(), args.yes) {
+        (true, _) => writeln!(text, "nothing to remove"),
+        (false, true) => writeln!(text, "{:<11}{n}, {n_bytes}", "removed"),
+        (false, false) => writeln!(text, "{:<11}{n}, {n_bytes}: --yes does", "would go"),
+    }
+    .ok();
     text
 }

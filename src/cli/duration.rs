@@ -55,7 +55,7 @@ impl Until {
     }
 
     /// How long that is, `now` seconds after midnight.
-    pub(super) fn from_now(self, now: u64) -> Duration {
+    pub(super) fn span_at(self, now: u64) -> Duration {
         match self {
             Self::After(span) => span,
             Self::At { seconds } => Duration::from_secs((seconds + DAY - now % DAY) % DAY),
@@ -100,7 +100,7 @@ mod tests {
             ("+6:30", 0, None),
             ("soon", 0, None),
         ] {
-            let got = Until::parse(text).ok().map(|until| until.from_now(now));
+            let got = Until::parse(text).ok().map(|until| until.span_at(now));
             assert_eq!(got, want.map(Duration::from_secs), "{text} at {now}");
         }
     }

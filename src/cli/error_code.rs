@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 
 use super::output::CliError;
 use crate::codes::Code;
+use crate::config::ConfigError;
 use crate::dataset::DatasetError;
 use crate::graph::Failed;
 use crate::pipeline::{PipelineError, StageError};
@@ -31,7 +32,7 @@ impl CliError {
 fn of_pipeline(error: &PipelineError) -> Code {
     match error {
         PipelineError::Config(errors) => {
-            errors.errors().first().map_or(Code::DefinitionValue, |error| error.code())
+            errors.errors().first().map_or(Code::DefinitionValue, ConfigError::code)
         }
         PipelineError::Stage { .. } => Code::StageSettings,
         PipelineError::Schema(_) => Code::DatasetSchema,

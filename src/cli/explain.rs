@@ -1,5 +1,7 @@
 //! `rowmill explain`.
 
+use std::fmt::Write;
+
 use clap::Args;
 use serde_json::json;
 
@@ -29,7 +31,10 @@ pub(super) fn execute(args: &ExplainArgs, console: &Console) -> Result<(), CliEr
     }
     console.print(&match (&args.code, entries.as_slice()) {
         (Some(_), [entry]) => text(entry),
-        _ => entries.iter().map(|it| format!("{:<24}{}\n", it.code, it.means)).collect(),
+        _ => entries.iter().fold(String::new(), |mut text, it| {
+            writeln!(text, "{:<24}{}", it.code, it.means).ok();
+            text
+        }),
     })
 }
 

@@ -20,7 +20,7 @@ const SHOWN: usize = 60;
 
 /// One cache key.
 #[derive(Debug, Serialize)]
-pub(super) struct Key {
+pub(super) struct KeyReport {
     cache_key: String,
     path: String,
     /// Whether it is the one that was asked for.
@@ -42,7 +42,7 @@ pub(super) struct Key {
 
 /// All cache keys below the target's folder, the youngest first. Each is compared with the
 /// definition that was given, or with that of the key that is asked for.
-pub(super) fn keys(target: &Target) -> Result<Vec<Key>, CliError> {
+pub(super) fn keys(target: &Target) -> Result<Vec<KeyReport>, CliError> {
     let mut found = target.located.survey(&Local).map_err(PipelineError::from)?;
     found.sort_by_key(|it| std::cmp::Reverse(it.modified));
     let wanted = match &target.definition {
@@ -52,10 +52,10 @@ pub(super) fn keys(target: &Target) -> Result<Vec<Key>, CliError> {
             .find(|it| it.cache_key == target.home.cache_key())
             .and_then(|it| it.definition.clone()),
     };
-    Ok(found.into_iter().map(|it| Key::new(it, target, wanted.as_ref())).collect())
+    Ok(found.into_iter().map(|it| KeyReport::new(it, target, wanted.as_ref())).collect())
 }
 
-impl Key {
+impl KeyReport {
     fn new(it: KeySurvey, target: &Target, wanted: Option<&Value>) -> Self {
         Self {
             selected: it.cache_key == target.home.cache_key(),
@@ -78,7 +78,7 @@ impl Key {
 /// Prints the keys of a dataset alone.
 pub(super) fn print(
     target: &Target,
-    keys: &[Key],
+    keys: &[KeyReport],
     json: bool,
     console: &Console,
 ) -> Result<(), CliError> {
@@ -101,7 +101,7 @@ pub(super) fn print(
 }
 
 /// The keys for people, a line each and one per setting that differs.
-pub(super) fn lines(keys: &[Key], line: &mut impl FnMut(&str, String)) {
+pub(super) fn lines(keys: &[KeyReport], line: &mut impl FnMut(&str, String)) {
     for key in keys {
         let rows = match key.rows {
             Some(rows) => counted(rows, "row"),

@@ -83,9 +83,8 @@ impl CliError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Pipeline(error) => error.exit_code(),
             Self::Reading(error) if error.is_damage() => 4,
-            Self::Reading(error) => error.exit_code(),
+            Self::Pipeline(error) | Self::Reading(error) => error.exit_code(),
             Self::Damaged { .. } | Self::InputsDiffer { .. } => 4,
             Self::Usage { .. } => 2,
             Self::Print(_) => 1,

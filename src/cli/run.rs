@@ -74,7 +74,7 @@ async fn build(
     let stop = CancellationToken::new();
     // Before anything is written: a signal must find a run that stops at a commit.
     let signals = Signals::install().map_err(PipelineError::Runtime)?;
-    let until = args.until.map(|until| until.from_now(seconds_of_day()));
+    let until = args.until.map(|until| until.span_at(seconds_of_day()));
     let work = pipeline.run(Arc::clone(&progress) as _, live, stop.clone());
     let ended = tokio::select! {
         biased;

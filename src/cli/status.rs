@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 
-use super::keys::{self, Key};
+use super::keys::{self, KeyReport};
 use super::output::{CliError, Console, counted};
 use super::target::{Target, age, ago, iso};
 use crate::config::Registry;
@@ -54,7 +54,7 @@ fn state(status: &Status) -> &'static str {
     }
 }
 
-fn document(target: &Target, status: &Status, keys: &[Key]) -> Value {
+fn document(target: &Target, status: &Status, keys: &[KeyReport]) -> Value {
     json!({
         "version": REPORT_VERSION,
         "dataset": target.home.dir().display().to_string(),
@@ -118,7 +118,7 @@ fn rate(build: &BuildStatus) -> Option<f64> {
     build.rate.map(|(n_rows, took)| n_rows as f64 / took.as_secs_f64().max(1e-3))
 }
 
-fn text(target: &Target, status: &Status, keys: &[Key]) -> String {
+fn text(target: &Target, status: &Status, keys: &[KeyReport]) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<11}{value}").ok();

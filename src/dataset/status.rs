@@ -179,7 +179,7 @@ impl Look<'_> {
             done.remove(&*partition.slot);
         }
         let n_done = done.len() as u64;
-        let begun = n_done + open.len() as u64;
+        let n_begun = n_done + open.len() as u64;
         let n_rows = done.values().map(|it| it.0).chain(open.iter().map(|it| it.glance.n_rows));
         let n_rows = n_rows.sum::<u64>();
         let n_rejected = done.values().map(|it| it.1);
@@ -190,7 +190,7 @@ impl Look<'_> {
             let n_new = n_rows.checked_sub(note.rows_before)?;
             (n_new > 0 && !took.is_zero()).then_some((n_new, took))
         });
-        let n_not_begun = note.as_ref().map(|_| (planned.len() as u64).saturating_sub(begun));
+        let n_not_begun = note.as_ref().map(|_| (planned.len() as u64).saturating_sub(n_begun));
         Ok(BuildStatus { n_done, open, n_not_begun, n_rows, n_rejected, began, rate })
     }
 
