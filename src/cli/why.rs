@@ -26,13 +26,13 @@ pub(super) fn lines(report: &PlanReport, why: &Why, line: &mut impl FnMut(&str, 
             n => format!(", {}", counted(n, "input")),
         };
         let mut text =
-            format!("{}: {}{inputs}", it.reason.about(), counted(it.partitions, "partition"),);
+            format!("{}: {}{inputs}", it.reason.about(), counted(it.partitions, "partition"));
         if !it.examples.is_empty() {
-            text.push_str(&format!(": {}", it.examples.join(", ")));
+            text.extend([": ", &it.examples.join(", ")]);
         }
         let more = it.inputs.saturating_sub(it.examples.len() as u64);
         if more > 0 && !it.examples.is_empty() {
-            text.push_str(&format!(" and {} more", HumanCount(more)));
+            text.extend([" and ", &HumanCount(more).to_string(), " more"]);
         }
         line("", text);
     }

@@ -325,20 +325,16 @@ pub(crate) fn chain(
         }
         path.push(index);
         let Role::Transform { inputs, .. } = &stage.role else { break };
-        next = match inputs.as_deref() {
-            Some(inputs) => {
-                all_of(&format!("[transforms.{}]", stage.name), stages, inputs, problems)?
-            }
-            None => {
-                let Some(before) = index.checked_sub(1) else {
-                    let message =
-                        format!("[transforms.{}] has no table before it to read", stage.name);
-                    let hint = "put it after its source, or name it: inputs = [\"…\"]";
-                    problems.push(Problem::new(&stage.at, message).hint(hint));
-                    return None;
-                };
-                vec![before]
-            }
+        next = if let Some(inputs) = inputs.as_deref() {
+            all_of(&format!("[transforms.{}]", stage.name), stages, inputs, problems)?
+        } else {
+            let Some(before) = index.checked_sub(1) else {
+                let message = format!("[transforms.{}] has no table before it to read", stage.name);
+                let hint = "put it after its source, or name it: inputs = [\"…\"]";
+                problems.push(Problem::new(&stage.at, message).hint(hint));
+                return None;
+            };
+            vec![before]
         };
     }
     // One source ended the path; several did not enter it.

@@ -21,6 +21,9 @@ use crate::inputs::Input;
 use crate::schema::RowSchema;
 use crate::stages::{Alignment, common_columns};
 
+/// Where files are cut, by path.
+type Cuts = BTreeMap<String, Fact<Vec<u64>>>;
+
 /// The inputs, and what their rows are like.
 #[derive(Debug, Clone)]
 pub(super) struct Listed {
@@ -151,7 +154,7 @@ impl Pipeline {
         inputs: &[Input],
         listed_at: SystemTime,
         facts: &Facts,
-    ) -> Result<(Vec<division::Planned>, BTreeMap<String, Fact<Vec<u64>>>), PipelineError> {
+    ) -> Result<(Vec<division::Planned>, Cuts), PipelineError> {
         let partition_bytes = self.definition.data.dataset.partition_bytes;
         let by = self.definition.run.fingerprint;
         let mut learned = BTreeMap::new();

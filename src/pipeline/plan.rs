@@ -298,7 +298,7 @@ impl Pipeline {
             } else {
                 None
             };
-            let state = if let Some(done) = reused {
+            let progress = if let Some(done) = reused {
                 if let Some(limit) = &mut limit {
                     limit.spend(done.source_rows);
                 }
@@ -313,11 +313,20 @@ impl Pipeline {
                 let begun = self.storage.stat(&self.home.begun(&slot))?;
                 if begun.is_some() { State::Begun } else { State::New }
             };
-            if !matches!(state, State::Done(_)) {
+            if !matches!(progress, State::Done(_)) {
                 largest_part = largest_part.max(held_bytes(&part));
             }
             let side = part.side;
-            partitions.push(Planned { index, source, slot, bytes, state, left, division, side });
+            partitions.push(Planned {
+                index,
+                source,
+                slot,
+                bytes,
+                state: progress,
+                left,
+                division,
+                side,
+            });
         }
         let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
         let bound = bound_of(n_to_build, largest_part)?;

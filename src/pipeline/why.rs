@@ -224,7 +224,7 @@ impl Search<'_> {
                     && record.inputs.iter().zip(&part.inputs).all(|(was, is)| was.is_of(is))
             });
             let reason = match same {
-                Some(record) if record.limit != self.left(planned) => Reason::Limit,
+                Some(record) if record.limit != planned.left => Reason::Limit,
                 Some(_) => Reason::Shards,
                 None if is_same_list => Reason::Types,
                 None => Reason::Regrouped,
@@ -239,11 +239,6 @@ impl Search<'_> {
             self.counts.entry(reason).or_default().1.insert(path);
         }
         Ok(PartitionWhy { slot: planned.slot.clone(), reasons })
-    }
-
-    /// Rows that a limit leaves to a partition, where that was decided at planning.
-    fn left(&self, planned: &Planned) -> Option<u64> {
-        planned.left
     }
 
     /// What is different about an input.

@@ -90,12 +90,17 @@ fn only_the_partitions_of_changed_inputs_are_built_again() {
     }
 }
 
+#[expect(clippy::disallowed_types, reason = "a test sets the time of a file")]
+fn set_modified(path: &Path, time: std::time::SystemTime) {
+    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
 /// Writes other bytes of the same number, and sets the time of modification back.
 fn change_unseen(path: &Path) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();
     let bytes = fs::read(path).unwrap().iter().map(|byte| byte ^ 1).collect::<Vec<_>>();
     fs::write(path, bytes).unwrap();
-    fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+    set_modified(path, modified);
 }
 
 #[test]

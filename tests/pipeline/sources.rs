@@ -111,7 +111,7 @@ fn a_limit_counts_the_rows_of_all_sources_in_order() {
         assert_eq!(place.json(&args)["up_to_date"], true, "{limit}");
         let dataset = Dataset::open(place.path("data/d").join(key(&report))).unwrap();
         let all = [0, 0, 1, 10, 2, 20, 0, 0, 1, 10, 2, 20];
-        assert_eq!(numbers(&dataset), all[..dataset.n_rows() as usize], "{limit}");
+        assert_eq!(numbers(&dataset), all[..usize::try_from(dataset.n_rows()).unwrap()], "{limit}");
     }
 }
 
