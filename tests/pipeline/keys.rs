@@ -90,7 +90,7 @@ fn one_key_twice_is_refused_with_both_rows_and_a_mended_input_is_all_that_is_bui
             // Large enough to be cut after each row.
             place.write("p.toml", NUMBERED.replace("[dataset]", "[dataset]\npartition_bytes = 1"));
         }
-        let says = format!("error: two rows have the key {key}: row ");
+        let says = format!("two rows have the key {key}: row ");
         let texts = [&says[..], first, second, "hint: choose a key that is unique"];
         place.rowmill(&["run", "p.toml"]).fails(3, &texts);
         place.rowmill(&["run", "p.toml"]).fails(3, &texts);
