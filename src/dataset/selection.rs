@@ -114,7 +114,9 @@ impl<'a> Selection<'a> {
         });
         let rows = rows.collect::<Result<Vec<_>>>()?;
         bytes.reserve(end);
-        rows.iter().for_each(|row| bytes.extend_from_slice(row));
+        for row in rows {
+            bytes.extend_from_slice(row);
+        }
         Ok(())
     }
 
