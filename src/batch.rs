@@ -15,6 +15,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "run")]
 pub(crate) use rejects::Behind;
 pub use rejects::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
 

@@ -5,7 +5,6 @@
 //! Invariant: a reject's code and message depend on the row and the definition alone. No text of the
 //! system's, no path, and no number that depends on how rows were batched or where reading began.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
@@ -24,7 +23,8 @@ pub const VALUE_MISFIT: &str = "value_misfit";
 const MESSAGE_CHARS: usize = 500;
 
 /// What is done with a bad row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "run", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
     /// It is an error, and the run ends.
@@ -86,8 +86,10 @@ impl std::fmt::Display for BadRow {
 }
 
 /// A bad row after the words that say where it stands: ", field `age`: `x` is no int8".
+#[cfg(feature = "run")]
 pub(crate) struct Behind<'a>(pub(crate) &'a BadRow);
 
+#[cfg(feature = "run")]
 impl std::fmt::Display for Behind<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0.field {

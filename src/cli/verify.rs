@@ -1,5 +1,6 @@
 //! `rowmill verify`.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,9 +85,10 @@ pub(super) fn execute(
             Err(findings) => (0, 0, 0, findings),
         }
     };
-    let sources = match args.sources && findings.is_empty() {
-        true => Some(read_sources(&args.path, registry, &bar)?),
-        false => None,
+    let sources = if args.sources && findings.is_empty() {
+        Some(read_sources(&args.path, registry, &bar)?)
+    } else {
+        None
     };
     bar.finish_and_clear();
     let changed = sources.as_ref().map_or(&[][..], |it| &it.findings);
@@ -130,7 +132,7 @@ pub(super) fn execute(
     );
     if let Some(it) = &sources {
         let inputs = counted(it.inputs, "input");
-        text.push_str(&format!("\nok: {inputs} as they were, {} read", HumanBytes(it.bytes)));
+        write!(text, "\nok: {inputs} as they were, {} read", HumanBytes(it.bytes)).ok();
     }
     console.print(&text)
 }

@@ -95,7 +95,8 @@ impl Text<'_> {
             None => Some(Place::File(self.path.to_owned())),
         };
         let hint = problem.hint.as_deref().map(printable);
-        ConfigError { code: problem.code, message: printable(&problem.message), hint, place }
+        let (message, place) = (printable(&problem.message), place.map(Box::new));
+        ConfigError { code: problem.code, message, hint, place }
     }
 
     /// Looks problems up in the text, in reading order.
@@ -154,19 +155,21 @@ pub struct ConfigError {
     code: Code,
     message: String,
     hint: Option<String>,
-    place: Option<Place>,
+    /// On the heap: errors travel through many results.
+    place: Option<Box<Place>>,
 }
 
 impl ConfigError {
     /// A problem with a file that could not be read at all.
     pub(crate) fn of_file(path: &Path, message: impl Into<String>, hint: &str) -> Self {
-        let (code, place) = (Code::DefinitionFile, Some(Place::File(path.to_owned())));
+        let (code, place) = (Code::DefinitionFile, Some(Box::new(Place::File(path.to_owned()))));
         Self { code, message: message.into(), hint: Some(hint.to_owned()), place }
     }
 
     /// A problem with an override that could not be read at all.
     pub(crate) fn of_override(given: &str, message: impl Into<String>, hint: &str) -> Self {
-        let (code, place) = (Code::DefinitionOverride, Some(Place::Override(printable(given))));
+        let place = Some(Box::new(Place::Override(printable(given))));
+        let code = Code::DefinitionOverride;
         Self { code, message: message.into(), hint: Some(hint.to_owned()), place }
     }
 
@@ -191,8 +194,8 @@ impl ConfigError {
     /// Line and column (in characters), from 1, where one line is to blame.
     #[must_use]
     pub fn line_column(&self) -> Option<(usize, usize)> {
-        match self.place {
-            Some(Place::Line { line, column, .. }) => Some((line, column)),
+        match self.place.as_deref() {
+            Some(Place::Line { line, column, .. }) => Some((*line, *column)),
             _ => None,
         }
     }
@@ -203,7 +206,7 @@ impl std::error::Error for ConfigError {}
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.message)?;
-        match &self.place {
+        match self.place.as_deref() {
             Some(Place::File(path)) => write!(f, "\n --> {}", path.display())?,
             Some(Place::Override(given)) => write!(f, "\n --> --set {given}")?,
             Some(Place::Line { path, line, column, width, text }) => {

@@ -198,8 +198,8 @@ impl Reading {
 }
 
 fn dataset_config(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> DatasetConfig {
-    let mut config = DatasetConfig::default();
-    config.key = reader.text("key", problems).map(|(name, _)| name.to_owned());
+    let key = reader.text("key", problems).map(|(name, _)| name.to_owned());
+    let mut config = DatasetConfig { key, ..DatasetConfig::default() };
     set(&mut config.partition_bytes, reader.size("partition_bytes", problems));
     set(&mut config.shard_bytes, reader.size("shard_bytes", problems));
     set(&mut config.shard_rows, reader.count("shard_rows", 1..=MAX_PER_SHARD, problems));

@@ -11,7 +11,7 @@
 //! 4. What goes loses its name durably, in the trash, before its first byte does.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::error::{DatasetError, Result};
@@ -291,7 +291,7 @@ impl Found<'_> {
             }
         }
         for entry in self.storage.list(&home.work())?.unwrap_or_default() {
-            if entry.name.ends_with(".tmp") {
+            if Path::new(&entry.name).extension().is_some_and(|it| it == "tmp") {
                 self.old(Leftover::Work, home.work().join(&entry.name))?;
             }
         }

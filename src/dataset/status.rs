@@ -101,7 +101,7 @@ impl Status {
         let build = if is_built && open.is_empty() && current.is_some() {
             None
         } else {
-            Some(look.build(note, open, current.as_ref().map(|(_, it)| it))?)
+            Some(look.build(note.as_ref(), open, current.as_ref().map(|(_, it)| it))?)
         };
         let generation = match current {
             Some((sentinel, it)) => Some(CompleteGeneration {
@@ -143,7 +143,7 @@ impl Look<'_> {
 
     fn build(
         &mut self,
-        note: Option<RunNote>,
+        note: Option<&RunNote>,
         open: Vec<OpenPartition>,
         current: Option<&Manifest>,
     ) -> Result<BuildStatus> {
@@ -184,7 +184,7 @@ impl Look<'_> {
         let n_rows = n_rows.sum::<u64>();
         let n_rejected = done.values().map(|it| it.1);
         let n_rejected = n_rejected.chain(open.iter().map(|it| it.glance.n_rejected)).sum();
-        let began = note.as_ref().map(RunNote::began);
+        let began = note.map(RunNote::began);
         let rate = note.as_ref().and_then(|note| {
             let took = self.last_sign?.duration_since(note.began()).ok()?;
             let n_new = n_rows.checked_sub(note.rows_before)?;

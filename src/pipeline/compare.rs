@@ -175,9 +175,11 @@ fn compare(
         };
         if found != Some(part.b3) {
             let believed = stamps.digest(&stage.root, &range).map(|digest| digest.blake3);
-            return Ok(Some(match believed == Some(part.b3) {
-                true => SourceState::ChangedUnseen,
-                false => SourceState::Changed,
+            let is_unseen = believed == Some(part.b3);
+            return Ok(Some(if is_unseen {
+                SourceState::ChangedUnseen
+            } else {
+                SourceState::Changed
             }));
         }
     }

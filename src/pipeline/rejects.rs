@@ -55,12 +55,11 @@ impl Rejects {
         let mut new = Vec::new();
         let counted = shard.rejects(|reject| {
             let kind = (reject.stage.clone(), reject.code.clone());
-            match self.kinds.get_mut(&kind) {
-                Some(report) => report.rows += 1,
-                None => {
-                    self.kinds.insert(kind.clone(), report(reject.clone()));
-                    new.push((kind, reject.input));
-                }
+            if let Some(report) = self.kinds.get_mut(&kind) {
+                report.rows += 1;
+            } else {
+                self.kinds.insert(kind.clone(), report(reject.clone()));
+                new.push((kind, reject.input));
             }
         });
         counted.map_err(DatasetError::from)?;

@@ -31,7 +31,7 @@ const PIECE_ROWS: u64 = 1024;
 /// Fields of the rows of a dataset or shard.
 pub struct Rows {
     opened: Opened,
-    n_rows: u64,
+    len: u64,
     columns: Vec<Column>,
 }
 
@@ -101,13 +101,13 @@ impl Rows {
             Ok(Column { index, label, meaning })
         });
         let columns = columns.collect::<Result<_, _>>()?;
-        Ok(Self { opened, n_rows, columns })
+        Ok(Self { opened, len: n_rows, columns })
     }
 
     /// Number of rows.
     #[must_use]
     pub fn n_rows(&self) -> u64 {
-        self.n_rows
+        self.len
     }
 
     /// The first rows of `rows`, at least one of them and as many as are read at once.
@@ -351,13 +351,11 @@ fn formatted(out: &mut Vec<u8>, array: &dyn Array, i: usize) -> Result<(), Arrow
     };
     let options = FormatOptions::default();
     let shown = ArrayFormatter::try_new(&one, &options)?.value(0).try_to_string();
-    match shown {
-        Ok(shown) => Ok(serde_json::to_writer(out, &shown).map_err(io::Error::from)?),
-        Err(_) => {
-            let number = arrow_cast::cast(&one, &DataType::Int64)?;
-            value(out, &number, 0, Meaning::Plain)
-        }
+    if let Ok(shown) = shown {
+        return Ok(serde_json::to_writer(out, &shown).map_err(io::Error::from)?);
     }
+    let number = arrow_cast::cast(&one, &DataType::Int64)?;
+    value(out, &number, 0, Meaning::Plain)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::archive::{self, Member};
 use super::input::{Folder, OpenInput};
@@ -30,7 +30,7 @@ const PIECE_BYTES: usize = 128 << 10;
 const WINDOW_LOG: u32 = 27;
 
 /// How inputs are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Compression {
     /// As the names say: `.gz`, `.zst` and `.zip` are, all others are not.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::content::{Compression, Contents};
 use super::csv_records::{line_cuts, line_of};
@@ -69,7 +69,7 @@ struct Settings {
 }
 
 /// What is done with a key that no column has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Extra {
     /// It is an error.
