@@ -48,12 +48,12 @@ fn the_local_disk_conforms() {
 
 #[test]
 fn what_is_no_file_is_refused_without_waiting_for_it() {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     // Held open at both ends, so that nothing waits here whatever is asked of it.
-    let _held = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let _held = rustix::fs::open(&pipe, OFlags::RDWR, Mode::empty()).unwrap();
     for path in [pipe.as_path(), dir.path()] {
         let errors = [
             Local.open(path).map(drop).unwrap_err(),

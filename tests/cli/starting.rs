@@ -17,10 +17,7 @@ fn every_printed_definition_checks_and_runs() {
         place.done(&["init", kind, &file, "--root", "in"]);
         let written = std::fs::read_to_string(place.path(&file)).unwrap();
         assert_eq!(written, text.replace("FILE", &file));
-        assert_eq!(
-            place.json(&["init", kind])["definition"].as_str().map(str::len).is_some(),
-            true
-        );
+        assert!(place.json(&["init", kind])["definition"].as_str().map(str::len).is_some());
         place.done(&["check", &file]);
         assert_eq!(place.json(&["run", &file])["rows"], n_rows, "{kind}");
         place.rowmill(&["init", kind, &file]).fails(2, &["is there already", "hint: "]);

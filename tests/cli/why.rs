@@ -31,9 +31,12 @@ fn set_modified(path: &std::path::Path, time: std::time::SystemTime) {
 
 type Change = fn(&Place);
 
+/// What is said of a change, how many partitions and inputs it is about, and examples.
+type Reason = (&'static str, u64, u64, &'static str);
+
 #[test]
 fn each_change_is_named_with_the_partitions_that_it_rebuilds() {
-    let table: [(&str, Change, &[(&str, u64, u64, &str)], usize); 8] = [
+    let table: [(&str, Change, &[Reason], usize); 8] = [
         ("nothing", |_| {}, &[], 0),
         ("added", |place| place.write("in/9.txt", "new"), &[("added", 1, 1, "files/9.txt")], 1),
         (

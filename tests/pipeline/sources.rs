@@ -35,7 +35,7 @@ fn numbers(dataset: &Dataset) -> Vec<i64> {
         let row = |row| i64::from_le_bytes(field.row(row).unwrap().try_into().unwrap());
         (0..shard.n_rows()).map(row).collect::<Vec<_>>()
     };
-    dataset.shards().flat_map(|shard| of_shard(&shard.unwrap())).collect()
+    dataset.shards().flat_map(|shard| of_shard(shard.unwrap())).collect()
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn values_of_tables_are_those_that_pyarrow_reads() {
         files.extend(files_in(&folder, is_arrow).into_iter().map(|path| ("arrow", path)));
     }
     let place = Place::new();
-    let mut list = String::new();
+    let mut list = Vec::new();
     let mut n_built = 0;
     for (i, (kind, path)) in files.iter().enumerate() {
         let folder = path.parent().unwrap().to_str().unwrap();
@@ -49,11 +49,11 @@ fn values_of_tables_are_those_that_pyarrow_reads() {
         if ran.code == 0 {
             n_built += 1;
             let dataset = place.path(&format!("data/d{i}"));
-            list += &format!("{}\t{}\n", dataset.display(), path.display());
+            list.push(format!("{}\t{}\n", dataset.display(), path.display()));
         }
     }
     assert!(n_built > 70, "{n_built} of {} files became datasets", files.len());
-    place.write("list.txt", list);
+    place.write("list.txt", list.concat());
     let script = Path::new(ROOT).join("tests/reference/compare_tables.py");
     let output = compare.arg(script).arg(place.path("list.txt")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned()

@@ -1,6 +1,7 @@
 //! The `arrow` source.
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -31,7 +32,9 @@ fn file(batches: &[RecordBatch], compression: Option<CompressionType>) -> Vec<u8
     let schema = batches[0].schema();
     let mut writer =
         FileWriter::try_new_with_options(&mut bytes, &schema, options(compression)).unwrap();
-    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
     writer.finish().unwrap();
     bytes
 }
@@ -41,7 +44,9 @@ fn stream(batches: &[RecordBatch], compression: Option<CompressionType>) -> Vec<
     let schema = batches[0].schema();
     let mut writer =
         StreamWriter::try_new_with_options(&mut bytes, &schema, options(compression)).unwrap();
-    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
     writer.finish().unwrap();
     bytes
 }
@@ -64,7 +69,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let empty = plain(0, 0);
     for (name, files, settings) in [
         ("file", vec![("a.arrow", file(&in_batches(&plain(0, 60), 11), None))], json!({})),
-        ("dictionaries", vec![("a.arrow", file(&[every.clone()], None))], json!({})),
+        ("dictionaries", vec![("a.arrow", file(from_ref(&every), None))], json!({})),
         (
             "streams",
             vec![
@@ -115,8 +120,8 @@ fn files_and_streams_give_the_values_that_were_written() {
     let want = parquet::rows(0, 50);
     let lz4 = Some(CompressionType::LZ4_FRAME);
     for bytes in [
-        file(&[want.clone()], None),
-        file(&[want.clone()], lz4),
+        file(from_ref(&want), None),
+        file(from_ref(&want), lz4),
         stream(&in_batches(&want, 50), None),
         stream(&in_batches(&want, 50), Some(CompressionType::ZSTD)),
     ] {
@@ -146,9 +151,9 @@ fn batches_that_are_too_large_are_refused_before_they_are_read() {
     let text = StringArray::from(vec!["x"; 3]);
     let small = RecordBatch::try_from_iter([("x", Arc::new(text) as ArrayRef)]).unwrap();
     for bytes in [
-        file(&[large.clone()], None),
+        file(from_ref(&large), None),
         // A few bytes that decompress to many.
-        file(&[large.clone()], Some(CompressionType::ZSTD)),
+        file(from_ref(&large), Some(CompressionType::ZSTD)),
         stream(&[large], Some(CompressionType::LZ4_FRAME)),
     ] {
         let root = folder(&[("a", &bytes)]);

@@ -151,7 +151,7 @@ fn no_byte_can_be_lost_or_changed_silently() {
         for tail in [&b"\0"[..], b"x", b"\x1f\x8b", b"trailing garbage"] {
             let read = read_as(&[&whole[..], tail].concat());
             // An archive is found from its end.
-            assert!(read.is_err() || file.ends_with(".zip"), "{file} with {tail:?}");
+            assert!(read.is_err() || file.contains(".zip"), "{file} with {tail:?}");
         }
     }
 }

@@ -149,11 +149,11 @@ fn what_is_wrong_is_named_with_line_row_and_field() {
         (br#"{"a": 1"#, "the JSON ends too early, at column 7"),
         (br#"{"a": 1} x"#, "it is not JSON from column 10 on"),
         (br#"{"a": 01}"#, "it is not JSON from column 8 on"),
-        (br#"{'a': 1}"#, "it is not JSON from column 2 on"),
+        (br"{'a': 1}", "it is not JSON from column 2 on"),
         (br#"{"a": NaN}"#, "it is not JSON from column 7 on"),
         (b"{\"j\": \"\xff\"}", "byte 8 of the line is not UTF-8"),
-        (br#"[1]"#, "the line is no object"),
-        (br#"null"#, "the line is no object"),
+        (br"[1]", "the line is no object"),
+        (br"null", "the line is no object"),
         (deep.as_bytes(), "field `a`: a list is no int8"),
         (deep.replace('a', "j").leak().as_bytes(), "the JSON ends too early, at column 100006"),
         (deep_whole.replace('a', "j").leak().as_bytes(), "field `j`: nested more than 127 deep"),
@@ -243,8 +243,8 @@ fn a_bad_row_leaves_nothing_behind() {
 
 #[test]
 fn an_input_that_is_damaged_is_one_reject_and_the_next_is_read() {
-    let lines: String =
-        (0..4000).map(|n| format!("{{\"id\": {n}, \"t\": \"{}\"}}\n", n * n)).collect();
+    let line = |n| format!("{{\"id\": {n}, \"t\": \"{}\"}}\n", n * n);
+    let lines = (0..4000).map(line).collect::<Vec<_>>().concat();
     let whole = gzip(lines.as_bytes());
     let last = gzip(b"{\"id\": -1}\n");
     let cut = &whole[..whole.len() / 2];

@@ -25,10 +25,12 @@ pub(crate) fn rows(from: i64, n: i64) -> RecordBatch {
     let all = || from..from + n;
     let ids = Int64Array::from_iter_values(all());
     let scores = all().map(|i| (i % 3 != 0).then_some(f32::from(i16::try_from(i).unwrap()) / 2.0));
-    let names =
-        all().map(|i| (i % 5 != 1).then(|| format!("näme {i} {}", "x".repeat(i as usize % 40))));
-    let kinds: DictionaryArray<Int32Type> =
-        all().map(|i| (i % 4 != 2).then_some(["red", "green", "blue"][i as usize % 3])).collect();
+    let names = all().map(|i| {
+        (i % 5 != 1).then(|| format!("näme {i} {}", "x".repeat(usize::try_from(i % 40).unwrap())))
+    });
+    let kinds: DictionaryArray<Int32Type> = all()
+        .map(|i| (i % 4 != 2).then_some(["red", "green", "blue"][usize::try_from(i % 3).unwrap()]))
+        .collect();
     let mut lists = ListBuilder::new(Int32Builder::new());
     let mut maps = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
     for i in all() {
@@ -42,8 +44,8 @@ pub(crate) fn rows(from: i64, n: i64) -> RecordBatch {
         }
         maps.append(true).unwrap();
     }
-    let x: ArrayRef = Arc::new(BooleanArray::from_iter(all().map(|i| Some(i % 2 == 0))));
-    let y: ArrayRef = Arc::new(StringArray::from_iter(all().map(|i| (i % 6 != 0).then_some("y"))));
+    let x: ArrayRef = Arc::new(all().map(|i| Some(i % 2 == 0)).collect::<BooleanArray>());
+    let y: ArrayRef = Arc::new(all().map(|i| (i % 6 != 0).then_some("y")).collect::<StringArray>());
     let inner = vec![
         (Arc::new(Field::new("x", DataType::Boolean, true)), x),
         (Arc::new(Field::new("y", DataType::Utf8, true)), y),
@@ -52,8 +54,8 @@ pub(crate) fn rows(from: i64, n: i64) -> RecordBatch {
     let when = TimestampMicrosecondArray::from_iter_values(all().map(|i| i * 1_000_007));
     let columns: [(&str, ArrayRef); 9] = [
         ("id", Arc::new(ids)),
-        ("score", Arc::new(Float32Array::from_iter(scores))),
-        ("name", Arc::new(StringArray::from_iter(names))),
+        ("score", Arc::new(scores.collect::<Float32Array>())),
+        ("name", Arc::new(names.collect::<StringArray>())),
         ("kind", Arc::new(kinds)),
         ("list", Arc::new(lists.finish())),
         ("map", Arc::new(maps.finish())),
