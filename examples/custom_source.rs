@@ -164,7 +164,7 @@ impl Source for Pgm {
         Some(1)
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {
         limits.row_bytes
     }
 }

@@ -66,7 +66,7 @@ impl Source for Many {
         Some(1)
     }
 
-    fn reader_bytes(&self, _limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, _inputs: &[Input], _limits: BatchLimits) -> u64 {
         1 << 20
     }
 }

@@ -85,7 +85,7 @@ impl Source for Nothing {
     fn digests(&self, _part: &Part) -> Result<Vec<InputDigest>, SourceError> {
         Ok(Vec::new())
     }
-    fn reader_bytes(&self, _limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, _inputs: &[Input], _limits: BatchLimits) -> u64 {
         0
     }
 }

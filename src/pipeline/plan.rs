@@ -383,7 +383,9 @@ impl Pipeline {
         };
         let inputs = listed.inputs().map(|input| LISTED_BYTES + input.path.len());
         let inputs_bytes = inputs.sum::<usize>() as u64;
-        let readers = self.sources.iter().map(|stage| stage.source.reader_bytes(limits(stage)));
+        let readers = self.sources.iter().zip(&listed.sources);
+        let readers =
+            readers.map(|(stage, listed)| stage.source.reader_bytes(&listed.inputs, limits(stage)));
         let writer_bytes = memory_bytes(&listed.schema, &self.shard_limits());
         let growth = self.transforms.iter().fold(100, |percent: u64, transform| {
             percent.saturating_mul(transform.growth_percent()).div_ceil(100)

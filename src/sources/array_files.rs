@@ -45,12 +45,6 @@ impl Arrays {
         of_rows(input, self.open(contents, input)?.1)
     }
 
-    /// Most memory that decoding takes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        let labels = self.labels.as_ref().map_or(0, Contents::memory_bytes);
-        self.contents.memory_bytes() + labels
-    }
-
     /// Opens a whole input behind its head, which has to agree with the input's size.
     pub(super) fn open(
         &self,

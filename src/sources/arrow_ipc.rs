@@ -129,7 +129,7 @@ impl Source for ArrowIpc {
         self.planned(input).ok()?.n_rows()
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {
         // What is read and decompressed; a copy where values are not aligned; what is made of it.
         let batch = limits.row_bytes.max(limits.bytes as u64);
         self.batch_bytes.saturating_mul(2).saturating_add(batch)

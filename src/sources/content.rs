@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::archive::{self, Member};
 use super::input::{Folder, OpenInput};
-use super::{BadRow, INPUT_DAMAGED, Input, SettingsError, SourceError, SourceSpec};
+use super::{BadRow, INPUT_DAMAGED, Input, SettingsError, SourceError};
 
 /// Raw bytes that are read at once.
 const RAW_BYTES: usize = 64 << 10;
@@ -61,23 +61,15 @@ impl Compression {
         }
     }
 
-    /// The same for all inputs that a path or glob may match, `None` where they may differ.
-    fn of_pattern(self, pattern: &str) -> Option<Self> {
-        let tail = pattern.rsplit_once('.').map_or(pattern, |(_, extension)| extension);
-        let is_open = self == Self::Auto && tail.contains(['*', '?', '[', ']', '{', '}', '\\']);
-        (!is_open).then(|| self.of(pattern))
-    }
-
     /// Most memory that decoding takes.
     fn bytes(self) -> u64 {
         let buffers = (RAW_BYTES + PIECE_BYTES) as u64;
         match self {
-            Self::None => 0,
+            Self::Auto | Self::None => 0,
             // The window is 32 KiB.
             Self::Gzip => buffers + (128 << 10),
             Self::Zstd => buffers + (1 << WINDOW_LOG) + (1 << 20),
             Self::Zip => buffers + archive::DIRECTORY_MEMORY_BYTES,
-            Self::Auto => Self::Zstd.bytes(),
         }
     }
 }
@@ -88,7 +80,6 @@ pub(super) struct Contents {
     folder: Folder,
     compression: Compression,
     member: Option<String>,
-    memory_bytes: u64,
 }
 
 impl Contents {
@@ -98,7 +89,6 @@ impl Contents {
     /// A member's name that is no path within an archive.
     pub(super) fn new(
         folder: &Folder,
-        spec: &SourceSpec,
         compression: Compression,
         member: Option<&str>,
     ) -> Result<Self, SettingsError> {
@@ -109,19 +99,13 @@ impl Contents {
                 hint: Some("`member` is the name as the archive lists it, `data/a.csv`".to_owned()),
             });
         }
-        let kinds = spec.paths.iter().map(|p| compression.of_pattern(p));
-        let memory = kinds.map(|kind| kind.unwrap_or(Compression::Auto).bytes()).max();
-        Ok(Self {
-            folder: folder.clone(),
-            compression,
-            member: member.map(str::to_owned),
-            memory_bytes: memory.unwrap_or(0),
-        })
+        Ok(Self { folder: folder.clone(), compression, member: member.map(str::to_owned) })
     }
 
-    /// Most memory that decoding one input takes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
+    /// Most memory that decoding one of these inputs takes.
+    pub(super) fn memory_bytes(&self, inputs: &[Input]) -> u64 {
+        let bytes = inputs.iter().map(|input| self.compression.of(&input.path).bytes());
+        bytes.max().unwrap_or(0)
     }
 
     /// Whether bytes of this input are decoded: it is then not cut.

@@ -157,7 +157,7 @@ impl Csv {
         }
         let listing = Listing::new(spec)?;
         let (compression, member) = (settings.compression, settings.member.as_deref());
-        let contents = Contents::new(listing.folder(), spec, compression, member)?;
+        let contents = Contents::new(listing.folder(), compression, member)?;
         Ok(Self { listing, contents, dialect: Dialect { delimiter, quote }, settings })
     }
 
@@ -405,10 +405,10 @@ impl Source for Csv {
         self.listing.folder().digests(part)
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
         // A record's text, twice while its buffer grows, and the builders' room to grow.
         let text = CHUNK_BYTES as u64 + limits.row_bytes + limits.row_bytes / 2;
-        text + limits.bytes as u64 + self.contents.memory_bytes()
+        text + limits.bytes as u64 + self.contents.memory_bytes(inputs)
     }
 }
 

@@ -204,7 +204,7 @@ impl Source for Files {
         Some(1)
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {
         // The kept siblings, and the last one while it is read.
         KEPT_BYTES as u64 + limits.row_bytes
     }

@@ -103,12 +103,12 @@ impl Idx {
                 let at_labels = |e| SettingsError { at: vec!["labels".to_owned()], ..e };
                 let spec = SourceSpec { paths, ..spec.clone() };
                 let files = Listing::new(&spec).map_err(at_labels)?;
-                let contents = Contents::new(files.folder(), &spec, settings.compression, None)?;
+                let contents = Contents::new(files.folder(), settings.compression, None)?;
                 Some((files, contents))
             }
         };
         let (labels, label_contents) = labels.unzip();
-        let contents = Contents::new(listing.folder(), spec, settings.compression, None)?;
+        let contents = Contents::new(listing.folder(), settings.compression, None)?;
         let arrays = Arc::new(Arrays {
             folder: listing.folder().clone(),
             format: Format::Idx,
@@ -193,9 +193,12 @@ impl Source for Idx {
         self.arrays.row_head(&self.arrays.contents, input).ok()?.n_rows()
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
+        // What cannot be listed now is not read either.
+        let labels = self.side_inputs(inputs).unwrap_or_default();
+        let labels = self.arrays.labels.as_ref().map_or(0, |it| it.memory_bytes(&labels));
         // Room that a batch's buffers have left when they have grown.
-        self.arrays.memory_bytes() + limits.row_bytes + limits.bytes as u64
+        self.arrays.contents.memory_bytes(inputs) + labels + limits.row_bytes + limits.bytes as u64
     }
 }
 

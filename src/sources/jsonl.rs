@@ -96,7 +96,7 @@ impl Jsonl {
         let settings: Settings = parse_settings(&spec.settings)?;
         let listing = Listing::new(spec)?;
         let (compression, member) = (settings.compression, settings.member.as_deref());
-        let contents = Contents::new(listing.folder(), spec, compression, member)?;
+        let contents = Contents::new(listing.folder(), compression, member)?;
         Ok(Self { listing, contents, settings })
     }
 
@@ -216,9 +216,9 @@ impl Source for Jsonl {
         self.folder().digests(part)
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
         // A line, twice while its buffer grows; the builders' room to grow; what a line unescapes to.
         let lines = 2 * CHUNK_BYTES as u64 + 3 * limits.row_bytes;
-        lines + limits.bytes as u64 + self.contents.memory_bytes()
+        lines + limits.bytes as u64 + self.contents.memory_bytes(inputs)
     }
 }

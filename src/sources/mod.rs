@@ -141,8 +141,8 @@ pub trait Source: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Most bytes of memory that a reader holds beside the batch it is making.
-    fn reader_bytes(&self, limits: BatchLimits) -> u64;
+    /// Most bytes of memory that a reader of any of these inputs holds beside the batch it is making.
+    fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64;
 }
 
 /// Reads one partition, on a thread that may block.

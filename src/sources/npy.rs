@@ -101,7 +101,7 @@ impl Npy {
         }
         let listing = Listing::new(spec)?;
         let (compression, member) = (settings.compression, settings.member.as_deref());
-        let contents = Contents::new(listing.folder(), spec, compression, member)?;
+        let contents = Contents::new(listing.folder(), compression, member)?;
         let arrays = Arc::new(Arrays {
             folder: listing.folder().clone(),
             format: Format::Npy,
@@ -177,8 +177,8 @@ impl Source for Npy {
         }
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
-        let decoding = self.arrays.memory_bytes();
+    fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
+        let decoding = self.arrays.contents.memory_bytes(inputs);
         match self.settings.rows {
             // Room that a batch's buffer has left when it has grown.
             Rows::FirstAxis => decoding + limits.row_bytes + limits.bytes as u64,

@@ -139,7 +139,7 @@ impl Source for Parquet {
         footer(open, self.page_bytes).ok()?.n_rows()
     }
 
-    fn reader_bytes(&self, limits: BatchLimits) -> u64 {
+    fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {
         // A footer; pages that are held and those that a row begins and ends in; such a row, and what
         // is made of it.
         let batch = limits.row_bytes.max(limits.bytes as u64);

@@ -260,23 +260,22 @@ fn a_member_is_named_by_a_path_within_the_archive() {
 }
 
 #[test]
-fn only_inputs_that_may_be_compressed_take_memory_for_it() {
-    let bytes = |path: &str, settings: Value| {
-        let root = tempfile::tempdir().unwrap();
-        source("csv", root.path(), &[path], settings).reader_bytes(LIMITS)
+fn only_inputs_that_are_compressed_take_memory_for_it() {
+    let bytes = |name: &str, settings: Value| {
+        let root = folder(&[("a.csv", b"x\n1\n"), (name, b"x\n1\n")]);
+        let source = source("csv", root.path(), &["**"], settings);
+        source.reader_bytes(&source.list().unwrap(), LIMITS)
     };
-    let plain = bytes("*.csv", json!({}));
+    let plain = bytes("b.csv", json!({}));
     let window = 128 << 20;
-    for (path, settings, has_window) in [
-        ("*.gz", json!({}), false),
-        ("a.b/*", json!({"compression": "none"}), false),
-        ("*.zst", json!({}), true),
-        ("**", json!({}), true),
-        ("*.{csv,zst}", json!({}), true),
-        ("*.csv", json!({"compression": "zstd"}), true),
+    for (name, settings, has_window) in [
+        ("b.gz", json!({}), false),
+        ("b.zst", json!({"compression": "none"}), false),
+        ("b.zst", json!({}), true),
+        ("b.csv", json!({"compression": "zstd"}), true),
     ] {
-        let more = bytes(path, settings.clone()) - plain;
-        assert_eq!(more >= window, has_window, "{path} {settings}: {more}");
+        let more = bytes(name, settings.clone()) - plain;
+        assert_eq!(more >= window, has_window, "{name} {settings}: {more}");
     }
 }
 
