@@ -1,7 +1,7 @@
 //! The plain writer: what the machine can do when nothing is checked.
 //!
 //! It writes files of the sizes that Rowmill has written, in as many lanes, each shard's files side
-//! by side as they grow, in calls of 128 KiB at most, out of memory that holds no particular bytes.
+//! by side as they grow, in whole calls of 128 KiB, out of memory that holds no particular bytes.
 //! As Rowmill does, it syncs what has grown each 64 MiB on a thread of its own, one sync at a time,
 //! and each shard before the next. It knows no schema, sums, commits, sentinels or names.
 
@@ -24,8 +24,6 @@ const SYNC_BYTES: u64 = 64 << 20;
 const STEP_BYTES: u64 = 4 << 20;
 /// Most bytes of a call.
 const CALL_BYTES: usize = 128 << 10;
-/// Less is gathered.
-const LEAST_BYTES: u64 = 64 << 10;
 const SOURCE_BYTES: usize = 32 << 20;
 
 /// The plain writer, with the memory it writes from.
@@ -99,9 +97,8 @@ impl Plain {
                 // The file's share of what the shard holds by now.
                 let end = u64::try_from(u128::from(*size) * u128::from(at) / u128::from(total));
                 let end = end.unwrap_or(*size);
-                if end - *len < LEAST_BYTES && at < total {
-                    continue;
-                }
+                // Calls begin at multiples of their size, which lets the system keep large pages.
+                let end = if at < total { end - end % CALL_BYTES as u64 } else { end };
                 while *len < end {
                     let n = CALL_BYTES.min(usize::try_from(end - *len).unwrap_or(CALL_BYTES));
                     from = if from + n > self.source.len() { 0 } else { from };

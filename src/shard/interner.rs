@@ -17,22 +17,43 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(super) const KEPT_BYTES: usize = 4 << 20;
 
 /// What keeping a value takes beside its bytes.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_BYTES: usize = 192;
+
+/// Most values kept that look alike: each is compared before a value is hashed.
+const MOST_ALIKE: usize = 4;
 
 /// The values of one interned field of one shard.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     codes: HashMap<Key, i32, BuildHasherDefault<FirstWord>>,
     /// The first values, as many as [`KEPT_BYTES`] hold, with their codes.
-    kept: HashMap<Quick, (Box<[u8]>, i32)>,
+    kept: HashMap<Quick, Vec<(Box<[u8]>, i32)>>,
     kept_bytes: usize,
     /// The value that was hashed last: neighbouring rows often have the same.
     last: Vec<u8>,
     last_code: Option<i32>,
 }
 
-/// Length and CRC-32 of a value: what the kept ones are found by.
+/// Length of a value and a checksum of some of it: what the kept ones are found by.
 type Quick = (usize, u32);
+
+/// Of values larger than this, only pieces are summed: as many, of this size together.
+const SUMMED_BYTES: usize = 4096;
+const SUMMED_PIECES: usize = 16;
+
+fn quick(value: &[u8]) -> Quick {
+    let sum = if value.len() <= SUMMED_BYTES {
+        crc32fast::hash(value)
+    } else {
+        let mut sum = crc32fast::Hasher::new();
+        for stretch in value.chunks(value.len().div_ceil(SUMMED_PIECES)) {
+            let piece = stretch.len().min(SUMMED_BYTES / SUMMED_PIECES);
+            sum.update(&stretch[stretch.len() - piece..]);
+        }
+        sum.finalize()
+    };
+    (value.len(), sum)
+}
 
 /// What an interner says of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,10 +97,9 @@ impl Hasher for FirstWord {
 impl Interner {
     /// The code of `value`. `None` when there are more values than codes.
     pub(super) fn code(&mut self, value: &[u8]) -> Option<Code> {
-        let quick = (value.len(), crc32fast::hash(value));
-        if let Some((kept, code)) = self.kept.get(&quick)
-            && **kept == *value
-        {
+        let quick = quick(value);
+        let alike = self.kept.get(&quick).map_or(&[][..], Vec::as_slice);
+        if let Some((_, code)) = alike.iter().find(|(kept, _)| **kept == *value) {
             return Some(Code::Known(*code));
         }
         if let Some(code) = self.last_code.filter(|_| self.last == value) {
@@ -98,8 +118,9 @@ impl Interner {
     /// Keeps a value that had to be hashed, so that it need not be the next time.
     fn keep(&mut self, quick: Quick, value: &[u8], code: i32) {
         let bytes = self.kept_bytes + value.len() + ENTRY_BYTES;
-        if bytes <= KEPT_BYTES && !self.kept.contains_key(&quick) {
-            self.kept.insert(quick, (value.into(), code));
+        let alike = self.kept.get(&quick).map_or(0, Vec::len);
+        if bytes <= KEPT_BYTES && alike < MOST_ALIKE {
+            self.kept.entry(quick).or_default().push((value.into(), code));
             self.kept_bytes = bytes;
             return;
         }
@@ -139,13 +160,21 @@ mod tests {
 
     #[test]
     fn values_have_their_codes_whether_they_are_kept_or_not() {
-        // A third of these are kept; two of equal length and CRC-32 are among them.
+        // A part of these is kept; two of equal length and CRC-32 are among them.
         let mut values: Vec<Vec<u8>> = (0..24_u32)
             .map(|n| n.to_le_bytes().repeat(KEPT_BYTES / 32))
             .chain(["plumless", "buckeroo"].map(|text| text.as_bytes().to_vec()))
             .collect();
         assert_eq!(crc32fast::hash(b"plumless"), crc32fast::hash(b"buckeroo"));
         values.rotate_right(2);
+        // More values that look alike than are kept: they differ where nothing is summed.
+        let alike = (0..2 * MOST_ALIKE).map(|n| {
+            let mut value = vec![7; 20_000];
+            value[5] = n.to_le_bytes()[0];
+            value
+        });
+        values.splice(2..2, alike);
+        assert_eq!(quick(&values[2]), quick(&values[3]));
         let mut interner = Interner::default();
         for (code, value) in (0..).zip(&values) {
             assert_eq!(interner.code(value), Some(Code::New(code)));
