@@ -33,9 +33,11 @@ use machine::table::{Figure, Target};
 use machine::{Args, Result, Scratch, timed};
 use rowmill::config::Registry;
 use rowmill::dataset::Dataset;
+use rowmill::dataset::status::Status;
 use rowmill::pipeline::{
     Event, Live, Observer, Pipeline, PlanReport, Report, RunOverrides, peak_rss_bytes,
 };
+use rowmill::storage::Local;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> Result<()> {
@@ -80,6 +82,7 @@ fn inputs(dir: &Path, n: u64) -> Result<Vec<Figure>> {
     figures.take("build", || job.run().map(drop))?;
     figures.take("plan, all done", || job.plan().map(drop))?;
     figures.take("run, all done", || job.run().map(drop))?;
+    figures.take("status", || job.status().map(drop))?;
     Ok(figures.taken)
 }
 
@@ -154,6 +157,10 @@ impl Job {
         let live = Arc::new(Live::default());
         let stop = CancellationToken::new();
         Ok(runtime.block_on(self.load()?.run(Arc::new(Nobody), live, stop))?)
+    }
+
+    fn status(&self) -> Result<Status> {
+        Ok(Status::of(&Local, self.load()?.home())?)
     }
 
     fn open(&self) -> Result<Dataset> {

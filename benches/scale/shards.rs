@@ -40,6 +40,7 @@ pub(crate) fn measure(dir: &Path, n: u64) -> Result<Vec<Figure>> {
     figures.take("plan, all done", || job.plan().map(drop))?;
     figures.take("finish", || job.run().map(drop))?;
     figures.take("run, all done", || job.run().map(drop))?;
+    figures.take("status", || job.status().map(drop))?;
     figures.take("open the dataset", || {
         black_box(job.open()?);
         Ok(())
