@@ -22,12 +22,15 @@ const ENTRY_BYTES: usize = 192;
 /// Most values kept that look alike: each is compared before a value is hashed.
 const MOST_ALIKE: usize = 4;
 
+/// Values that look alike, with their codes.
+type Alike = Vec<(Box<[u8]>, i32)>;
+
 /// The values of one interned field of one shard.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     codes: HashMap<Key, i32, BuildHasherDefault<FirstWord>>,
     /// The first values, as many as [`KEPT_BYTES`] hold, with their codes.
-    kept: HashMap<Quick, Vec<(Box<[u8]>, i32)>>,
+    kept: HashMap<Quick, Alike>,
     kept_bytes: usize,
     /// The value that was hashed last: neighbouring rows often have the same.
     last: Vec<u8>,
@@ -168,9 +171,9 @@ mod tests {
         assert_eq!(crc32fast::hash(b"plumless"), crc32fast::hash(b"buckeroo"));
         values.rotate_right(2);
         // More values that look alike than are kept: they differ where nothing is summed.
-        let alike = (0..2 * MOST_ALIKE).map(|n| {
+        let alike = (0_u8..).take(2 * MOST_ALIKE).map(|n| {
             let mut value = vec![7; 20_000];
-            value[5] = n.to_le_bytes()[0];
+            value[5] = n;
             value
         });
         values.splice(2..2, alike);
