@@ -19,7 +19,8 @@ use serde::Deserialize;
 use super::columnar::{Selected, at_multiples, plain_schema};
 use super::input::Folder;
 use super::listing::Listing;
-use super::parquet_table::{ParquetTable, footer, footer_range};
+use super::parquet_footer::{footer, footer_range, n_rows};
+use super::parquet_table::ParquetTable;
 use super::settings::Size;
 use super::table::{Flaw, Format, Table, TableReader, digests};
 use super::{
@@ -136,7 +137,7 @@ impl Source for Parquet {
 
     fn rows_hint(&self, input: &Input) -> Option<u64> {
         let open = self.folder().open_anywhere(input).ok()?;
-        footer(open, self.page_bytes).ok()?.n_rows()
+        n_rows(&footer(&open, self.page_bytes).ok()?)
     }
 
     fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {

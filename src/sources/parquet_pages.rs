@@ -3,7 +3,7 @@
 //! Leaves out: what the pages mean, which the library decodes.
 //!
 //! Invariants:
-//! 1. Nothing is allocated for a size that the file alone claims: a footer, a page, the values of a
+//! 1. Nothing is allocated for a size that the file alone claims: a page, the values of a
 //!    page and what one call loads are compared with bounds first. The library allocates what a page
 //!    header says, so headers are looked at on their way to it.
 //! 2. What the system refuses, and an input that changed, are kept apart from damaged bytes.
@@ -18,6 +18,10 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::sources::SourceError;
 use crate::sources::input::PlacedInput;
+use crate::sources::parquet_thrift::{Refusal, look_over_page_header};
+
+/// Code of rows whose pages take more memory than the definition allows.
+pub(super) const PAGE_TOO_LARGE: &str = "page_too_large";
 
 /// Bytes read at once for a page header; most have fewer.
 const HEADER_PIECE: usize = 512;
@@ -29,8 +33,6 @@ const MOST_HEADER: u64 = 1 << 20;
 pub(super) struct Pages {
     input: Arc<PlacedInput>,
     state: Arc<Mutex<State>>,
-    /// Most bytes of a footer.
-    footer_bytes: u64,
 }
 
 /// What has been seen and what is allowed.
@@ -58,11 +60,8 @@ pub(super) enum Trouble {
         /// What it takes.
         bytes: u64,
     },
-    /// A footer is larger than it may be.
-    Footer {
-        /// What it takes.
-        bytes: u64,
-    },
+    /// A page header is none.
+    Header(&'static str),
     /// The rows of the call are too large to be read together.
     Call,
 }
@@ -77,8 +76,8 @@ struct Head {
 }
 
 impl Pages {
-    pub(super) fn new(input: PlacedInput, footer_bytes: u64) -> Self {
-        Self { input: Arc::new(input), state: Arc::default(), footer_bytes }
+    pub(super) fn new(input: PlacedInput) -> Self {
+        Self { input: Arc::new(input), state: Arc::default() }
     }
 
     /// The input.
@@ -161,7 +160,7 @@ impl ChunkReader for Pages {
     type T = HeaderReader;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(HeaderReader { pages: self.clone(), at: start, start, buffer: Vec::new(), used: 0 })
+        Ok(HeaderReader { pages: self.clone(), at: start, buffer: Vec::new(), used: 0 })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -169,16 +168,9 @@ impl ChunkReader for Pages {
         if end > self.input.size() {
             return Err(ParquetError::EOF("bytes behind the end of the file".to_owned()));
         }
-        let bounds = {
-            let state = self.state();
-            if state.chunks.is_empty() { self.footer_bytes } else { state.page_bytes }
-        };
-        if length as u64 > bounds {
-            let bytes = length as u64;
-            let is_footer = self.state().chunks.is_empty();
-            let trouble =
-                if is_footer { Trouble::Footer { bytes } } else { Trouble::Page { bytes } };
-            return Err(self.refuse(trouble).into());
+        let (bytes, most) = (length as u64, self.state().page_bytes);
+        if bytes > most {
+            return Err(self.refuse(Trouble::Page { bytes }).into());
         }
         let mut bytes = vec![0; length];
         self.fill(start, &mut bytes)?;
@@ -186,32 +178,45 @@ impl ChunkReader for Pages {
     }
 }
 
-/// Reads from one place on, a piece at a time: page headers, and the last bytes of a file.
+/// Reads a page header, which was looked over as a whole.
 #[derive(Debug)]
 pub(super) struct HeaderReader {
     pages: Pages,
-    start: u64,
     at: u64,
     buffer: Vec<u8>,
     used: usize,
 }
 
+impl HeaderReader {
+    /// Reads the header, and what is read with it; nothing behind the end of the file.
+    fn load(&mut self) -> std::io::Result<()> {
+        let left = self.pages.input.size().saturating_sub(self.at);
+        let mut wanted = HEADER_PIECE as u64;
+        loop {
+            let n_bytes = usize::try_from(wanted.min(left)).unwrap_or(usize::MAX);
+            let n_known = self.buffer.len();
+            self.buffer.resize(n_bytes, 0);
+            let new = self.buffer.get_mut(n_known..).unwrap_or_default();
+            self.pages.fill(self.at + n_known as u64, new)?;
+            let what = match look_over_page_header(&self.buffer) {
+                Err(Refusal::Torn) if wanted >= left => "it ends too early",
+                Err(Refusal::Torn) if wanted >= MOST_HEADER => "it has no end in a mebibyte",
+                Err(Refusal::Torn) => {
+                    wanted *= 2;
+                    continue;
+                }
+                Err(Refusal::Damaged(what)) => what,
+                _ => return self.pages.judge(self.at, &self.buffer),
+            };
+            return Err(self.pages.refuse(Trouble::Header(what)));
+        }
+    }
+}
+
 impl Read for HeaderReader {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        if self.used == self.buffer.len() {
-            let left = self.pages.input.size().saturating_sub(self.at);
-            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(HEADER_PIECE);
-            if self.at - self.start > MOST_HEADER {
-                let bytes = self.at - self.start;
-                return Err(self.pages.refuse(Trouble::Page { bytes }));
-            }
-            self.buffer.resize(wanted, 0);
-            self.used = 0;
-            self.pages.fill(self.at, &mut self.buffer)?;
-            if self.at == self.start {
-                self.pages.judge(self.start, &self.buffer)?;
-            }
-            self.at += wanted as u64;
+        if self.buffer.is_empty() {
+            self.load()?;
         }
         let mut rest = self.buffer.get(self.used..).unwrap_or_default();
         let n = rest.read(out)?;

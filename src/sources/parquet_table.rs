@@ -1,6 +1,6 @@
-//! One open Parquet file: its footer, and its rows.
+//! One open Parquet file: its columns, and its rows.
 //!
-//! Leaves out: what is done with rows that cannot be read (`table`).
+//! Leaves out: its footer (`parquet_footer`), what is done with rows that cannot be read (`table`).
 //!
 //! Invariants:
 //! 1. Of a row group no more is in memory than the pages that the current rows are in: the library
@@ -22,74 +22,16 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::basic::Type;
 use parquet::column::page::PageReader;
-use parquet::file::metadata::{
-    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
-    ParquetStatisticsPolicy, RowGroupMetaData,
-};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescriptor;
 
 use super::columnar::{Selected, plain_schema};
 use super::input::PlacedInput;
-use super::parquet_pages::{Pages, Trouble};
+use super::parquet_footer::footer;
+use super::parquet_pages::{PAGE_TOO_LARGE, Pages, Trouble};
 use super::table::{Flaw, Place, Table, contain, too_large};
 use super::{BadRow, BatchLimits};
-
-/// Code of rows whose pages take more memory than the definition allows.
-const PAGE_TOO_LARGE: &str = "page_too_large";
-
-/// Length of a footer and the mark at the end of the file.
-const END_BYTES: u64 = 8;
-
-/// What a footer says, and the open file.
-pub(super) struct Footer {
-    pages: Pages,
-    metadata: ParquetMetaData,
-}
-
-impl Footer {
-    /// All rows of the file.
-    pub(super) fn n_rows(&self) -> Option<u64> {
-        let groups = self.metadata.row_groups().iter();
-        groups.map(|group| u64::try_from(group.num_rows()).ok()).sum()
-    }
-}
-
-/// Reads a footer.
-pub(super) fn footer(input: PlacedInput, page_bytes: u64) -> Result<Footer, Flaw> {
-    footer_range(&input)?;
-    // What is made of a footer takes a multiple of its bytes.
-    let pages = Pages::new(input, page_bytes / 8);
-    let skip = ParquetStatisticsPolicy::SkipAll;
-    let options = ParquetMetaDataOptions::new()
-        .with_column_stats_policy(skip.clone())
-        .with_size_stats_policy(skip.clone())
-        .with_encoding_stats_policy(skip);
-    let reader = ParquetMetaDataReader::new().with_metadata_options(Some(options));
-    let read = contain("the footer cannot be read", || reader.parse_and_finish(&pages));
-    match read {
-        Ok(metadata) => Ok(Footer { pages, metadata }),
-        Err(flaw) => Err(explained(&pages, flaw, page_bytes)),
-    }
-}
-
-/// Where the footer lies, with the mark behind it.
-pub(super) fn footer_range(input: &PlacedInput) -> Result<Range<u64>, Flaw> {
-    let size = input.size();
-    let no_parquet = |detail: &str| Flaw::damaged("this is not a Parquet file", &detail);
-    let Some(at) = size.checked_sub(END_BYTES) else { return Err(no_parquet("it is too short")) };
-    let mut end = [0; 8];
-    input.read_at(at, &mut end).map_err(Flaw::Input)?;
-    let [a, b, c, d, mark @ ..] = end;
-    if &mark == b"PARE" {
-        return Err(Flaw::damaged("the file is encrypted", &"it ends with PARE"));
-    }
-    if &mark != b"PAR1" {
-        return Err(no_parquet("it does not end with PAR1"));
-    }
-    let start = at.checked_sub(u64::from(u32::from_le_bytes([a, b, c, d])));
-    Ok(start.ok_or_else(|| no_parquet("its footer is longer than it"))?..size)
-}
 
 /// What went wrong, where the library was refused bytes.
 fn explained(pages: &Pages, flaw: Flaw, page_bytes: u64) -> Flaw {
@@ -103,9 +45,7 @@ fn explained(pages: &Pages, flaw: Flaw, page_bytes: u64) -> Flaw {
     match pages.trouble() {
         None => flaw,
         Some(Trouble::Input(e)) => Flaw::Input(e),
-        Some(Trouble::Footer { bytes }) => large(format!(
-            "the footer has {bytes} bytes, more than an eighth of `page_bytes` ({page_bytes})"
-        )),
+        Some(Trouble::Header(what)) => Flaw::damaged("a page header cannot be read", &what),
         Some(Trouble::Page { bytes }) => large(format!(
             "a page with its values takes {bytes} bytes, more than `page_bytes` ({page_bytes})"
         )),
@@ -138,8 +78,8 @@ impl ParquetTable {
         page_bytes: u64,
         limits: BatchLimits,
     ) -> Result<Self, Flaw> {
-        let Footer { pages, metadata } = footer(input, page_bytes)?;
-        let metadata = Arc::new(metadata);
+        let metadata = Arc::new(footer(&input, page_bytes)?);
+        let pages = Pages::new(input);
         let cannot = "the columns cannot be read";
         let options = ArrowReaderOptions::new();
         let own = contain(cannot, || {

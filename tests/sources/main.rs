@@ -11,6 +11,7 @@ mod arrays;
 mod arrow;
 mod conformance;
 mod content;
+mod crafted_parquet;
 mod csv;
 mod files;
 mod jsonl;

@@ -132,7 +132,6 @@ fn every_parquet_file_reads_or_is_refused_for_its_reason() {
         ("data/map_no_value.parquet", "no layout: field `my_map`: a map needs text as keys"),
         ("data/nation.dict-malformed.parquet", "0 rows, input_damaged at row 0"),
         ("data/nested_maps.snappy.parquet", "no layout: field `a`: a map needs text as keys"),
-        ("data/repeated_no_annotation.parquet", "0 rows, input_damaged at row 0"),
         ("data/rle-dict-uncompressed-corrupt-checksum.parquet", "0 rows, input_damaged at row 0"),
     ];
     let no_json = [1, 2, 40, 41, 45, 85, 86, 126, 135, 136];
