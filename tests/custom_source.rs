@@ -6,6 +6,8 @@ mod command;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "../examples/custom_source.rs"]
 mod custom_source;
+#[path = "custom_source/multiplying.rs"]
+mod multiplying;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -42,9 +42,10 @@ parent = { intern = true, sidecar = "parents.json" }
 commit_bytes = "1MiB"
 "#;
 
-/// A folder, removed with the value.
+/// A folder, removed with the value that made it.
 pub(crate) struct Place {
-    dir: TempDir,
+    dir: PathBuf,
+    _made: Option<TempDir>,
 }
 
 /// What a command did.
@@ -60,7 +61,13 @@ impl Place {
     pub(crate) fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        Self { dir: dir.unwrap() }
+        let made = dir.unwrap();
+        Self { dir: made.path().to_owned(), _made: Some(made) }
+    }
+
+    /// A folder that another value made.
+    pub(crate) fn at(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), _made: None }
     }
 
     /// The definition [`TEXTS`] as `p.toml`, and `n` files for it.
@@ -74,7 +81,7 @@ impl Place {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
@@ -86,7 +93,7 @@ impl Place {
     /// A command that will run in this folder.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowmill"));
-        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.args(args).current_dir(&self.dir).stdin(Stdio::null());
         command.env("ROWMILL_TEST_EMPTY", "").env_remove("NO_COLOR");
         command
     }
