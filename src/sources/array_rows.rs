@@ -173,11 +173,13 @@ impl RowReader {
             return Err(refused(input, (message, hint)));
         }
         if head.row_bytes() > self.limits.row_bytes {
+            // All files have rows of one size: what rejects this one rejects every row there is.
+            let (bytes, limit) = (head.row_bytes(), self.limits.row_bytes);
             return Err(SourceError::Invalid {
                 path: input.path.clone(),
                 at: "header".to_owned(),
-                message: format!("rows of {} bytes, more than `max_row_bytes`", head.row_bytes()),
-                hint: Some("raise `max_row_bytes`".to_owned()),
+                message: format!("every row has {bytes} bytes, and a row may have {limit}"),
+                hint: Some(format!("set `max_row_bytes` in [dataset] to {bytes} or more")),
             });
         }
         let row = first.unwrap_or(rows.start).saturating_add(self.from);

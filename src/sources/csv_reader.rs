@@ -308,7 +308,8 @@ impl BatchReader for Reader {
                     let first = Start { byte: bytes_of(read).0, row: 0 };
                     let Start { byte, row } = self.from.take().unwrap_or(first);
                     let place = Place { input: self.input, row, byte };
-                    draft.reject(place, of_range(read, error), self.limits.on_error)?;
+                    let on_error = self.limits.on_error;
+                    draft.reject(place, of_range(read, error, on_error), on_error)?;
                     self.input += 1;
                 }
             }
@@ -327,10 +328,15 @@ impl BatchReader for Reader {
 
 /// What is wrong with the header of an input that is cut is no row's fault: only the digest of its
 /// first range covers the header, so the rejects of the others could not tell that it has changed.
-fn of_range(read: &InputRange, error: SourceError) -> SourceError {
+fn of_range(read: &InputRange, error: SourceError, on_error: OnError) -> SourceError {
+    let is_quarantined = on_error == OnError::Quarantine;
     match error {
-        SourceError::Row { path, at, bad } if read.range.is_some() => {
-            SourceError::Invalid { path, at, message: bad.message, hint: bad.hint }
+        SourceError::Row { path, at, bad } if read.range.is_some() && is_quarantined => {
+            let or =
+                "; one that is not cut, because `partition_bytes` is larger, is rejected whole";
+            let has_said = |hint: &String| hint.contains("`partition_bytes`");
+            let hint = bad.hint.map(|hint| if has_said(&hint) { hint } else { hint + or });
+            SourceError::Invalid { path, at, message: bad.message, hint }
         }
         error => error,
     }

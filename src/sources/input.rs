@@ -354,7 +354,8 @@ pub(super) fn as_input(path: &str, found: &std::fs::Metadata) -> Result<Input, S
         let (message, hint) = if found.is_dir() {
             ("is a folder", Some(format!("`{path}/**` takes every file below it")))
         } else {
-            ("is not a regular file", None)
+            let hint = "move it away, or let `path` name files: pipes and devices are not read";
+            ("is not a regular file", Some(hint.to_owned()))
         };
         return Err(SourceError::Listing {
             path: path.to_owned(),

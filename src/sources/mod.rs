@@ -268,6 +268,9 @@ impl SourceError {
                 std::io::ErrorKind::PermissionDenied => {
                     Some("let the user that runs the build read it")
                 }
+                _ if source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                    Some("a link leads to itself: remove it, or let `path` name other files")
+                }
                 _ => None,
             },
             Self::Row { bad, .. } => bad.hint.as_deref(),

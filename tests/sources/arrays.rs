@@ -403,7 +403,7 @@ fn rows_larger_than_the_limit_are_refused() {
     let by_row = source("npy", root.path(), &["?"], json!({}));
     let inputs = by_row.list().unwrap();
     for (source, row_bytes, want) in [
-        (&by_row, 2, "`1`, header: rows of 3 bytes, more than `max_row_bytes`"),
+        (&by_row, 2, "`1`, header: every row has 3 bytes, and a row may have 2"),
         (&by_file, 14, "`2`, row 0: an array of 15 bytes, more than `max_row_bytes`"),
     ] {
         let schema = source.schema(inputs.first()).unwrap();
