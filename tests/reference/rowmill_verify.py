@@ -5,9 +5,11 @@ mean is checked only where the sums hold. Without the `blake3` package the CRCs 
 and `verify` says so by raising, unless told `blake3_required=False`.
 """
 
+import collections
 import hashlib
 import json
 import os
+import re
 import zlib
 
 import numpy as np
@@ -218,15 +220,67 @@ def verify_provenance(facts, shard):
         facts.say(source["from"] == position(runs[0], 0), "fingerprint.json: `from` is not the first row's")
         last = position(runs[-1], len(shard) - 1 - runs[-1][0])
         facts.say(source["to"] is None or order(last) < order(source["to"]), "fingerprint.json: `to` is not after the last row")
-    for number, text in enumerate(reject_lines(shard)):
-        entry = json.loads(text)
-        facts.say(text == line(entry), f"rejects.jsonl: line {number + 1} is not as Rowmill writes it")
-        facts.say(set(entry) == {"code", "input", "message", "path", "source_row", "stage"}
-                  and entry["input"] < len(print_["inputs"]), f"rejects.jsonl: line {number + 1} is not a reject")
+    to = source["to"] and (source["to"]["input"], source["to"]["source_row"])
+    verify_rejects(facts, reject_lines(shard), len(print_["inputs"]), runs, len(shard), to)
+
+
+REJECT = {"code": str, "input": int, "message": str, "path": list, "source_row": int, "stage": str}
+CODE = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def is_reject(entry, n_inputs):
+    if not isinstance(entry, dict) or {key: type(value) for key, value in entry.items()} != REJECT:
+        return False
+    numbers = [entry["input"], entry["source_row"], *entry["path"]]
+    fine = all(type(number) is int and number >= 0 for number in numbers)
+    return fine and entry["input"] < n_inputs and bool(CODE.fullmatch(entry["code"])) and entry["stage"] != ""
+
+
+def verify_rejects(facts, lines, n_inputs, runs, n_rows, to):
+    """Each line is a reject; they are in stream order; no row is rejected twice, or stored as well.
+
+    `to` is (input, source row) of the first row of the next shard: what was rejected behind it is there."""
+    last, seen = (0, 0), set()
+    for number, text in enumerate(lines):
+        where = f"rejects.jsonl: line {number + 1}"
+        try:
+            entry = json.loads(text)
+        except ValueError:
+            entry = None
+        if not is_reject(entry, n_inputs):
+            facts.say(False, f"{where} is not a reject")
+            continue
+        facts.say(text == line(entry), f"{where} is not as Rowmill writes it")
+        at, path, stage = (entry["input"], entry["source_row"]), entry["path"], entry["stage"]
+        facts.say(at >= last, f"{where} comes before the one above it")
+        if at != last:
+            last, seen = at, set()
+        facts.say(to is None or at <= to, f"{where} is of a row behind the shard")
+        if path:
+            # A stage sees the rows of one source row in their order.
+            facts.say(all(mine < path[-1] for other, mine in seen if other == stage), f"{where}: `path` does not go up")
+            facts.say(("", -1) not in seen, f"{where} is of a row that was rejected whole")
+            seen.add((stage, path[-1]))
+        else:
+            facts.say(not seen, f"{where} is of a row that has become several")
+            facts.say(not is_stored(runs, n_rows, at), f"{where} is of a row that is stored")
+            seen.add(("", -1))
+
+
+def is_stored(runs, n_rows, at):
+    """Whether a row of this (input, source row) is in the shard."""
+    ends = [run[0] for run in runs[1:]] + [n_rows]
+    for (row, at_input, source_row, sub_row), end in zip(runs, ends):
+        n_source_rows = end - row if sub_row == -1 else 1
+        if at_input == at[0] and source_row <= at[1] < source_row + n_source_rows:
+            return True
+    return False
 
 
 def reject_lines(shard):
-    return read(shard.path("rejects.jsonl")).split(b"\n")[:-1]
+    text = read(shard.path("rejects.jsonl"))
+    check(text.endswith(b"\n") or not text, "rejects.jsonl: torn")
+    return text.split(b"\n")[:-1]
 
 
 def has_type(field, kind):
@@ -368,10 +422,15 @@ def verify_partition(facts, data, number, head, lines, shards):
     facts.say(record["shards"] == mine and head["shards"] == len(mine), f"{where}: the record's shards differ")
     facts.say(head["rows"] == record["rows"] == sum(entry["rows"] for entry in lines), f"{where}: rows")
     verify_books(facts, where, head["books"])
-    rejected = sum(counts["rejected"] for counts in head["books"].values())
     if all(shards):
-        written = sum(len(reject_lines(shard)) for shard in shards)
-        facts.say(rejected == written, f"{where}: {written} rejects kept, {rejected} in the books")
+        rejects = [json.loads(text) for shard in shards for text in reject_lines(shard)]
+        kept = collections.Counter(reject["stage"] for reject in rejects)
+        facts.say(set(kept) <= set(head["books"]), f"{where}: rejects of stages without books")
+        for stage, counts in head["books"].items():
+            rejected = counts["rejected"]
+            facts.say(rejected == kept[stage], f"{where}: {kept[stage]} rejects of {stage!r} kept, {rejected} in the books")
+        places = [(reject["input"], reject["source_row"]) for reject in rejects]
+        facts.say(places == sorted(places), f"{where}: rejects of its shards are out of order")
         prints = [json.loads(read(shard.path("fingerprint.json"))) for shard in shards]
         for before, after in zip(prints, prints[1:]):
             facts.say(before["source"]["to"] == after["source"]["from"], f"{where}: shards do not follow")

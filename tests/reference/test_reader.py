@@ -157,6 +157,47 @@ class Datasets(unittest.TestCase):
                             self.assertTrue(rowmill_verify.verify(path), f"{name}: byte {at}")
 
 
+class Rejects(unittest.TestCase):
+    def found(self, entries, to=None):
+        facts = rowmill_verify.Facts()
+        lines = [entry if isinstance(entry, bytes) else rowmill_verify.line(entry) for entry in entries]
+        # Source rows 0 to 2 of the first input, two rows of source row 5, and row 0 of the second.
+        runs = [(0, 0, 0, -1), (3, 0, 5, 0), (5, 1, 0, -1)]
+        rowmill_verify.verify_rejects(facts, lines, 2, runs, 6, to)
+        return [text.removeprefix("rejects.jsonl: line ") for text in facts.wrong]
+
+    def test_what_is_wrong_with_rejects_is_found(self):
+        def reject(source_row, path=(), stage="words", **more):
+            base = {"code": "bad_word", "input": 0, "message": "größer", "path": list(path)}
+            return {**base, "source_row": source_row, "stage": stage, **more}
+        good = [reject(3), reject(5, [0]), reject(5, [3]), reject(5, [1], "numbers"), reject(7), reject(1, input=1)]
+        self.assertEqual(self.found(good), [])
+        self.assertEqual(self.found([]), [])
+        for entries, wrong in [
+            ([b"{"], ["1 is not a reject"]),
+            ([reject(3, code="Bad word")], ["1 is not a reject"]),
+            ([reject(3, code=7)], ["1 is not a reject"]),
+            ([reject(-1)], ["1 is not a reject"]),
+            ([reject(True)], ["1 is not a reject"]),
+            ([reject(3, ["0"])], ["1 is not a reject"]),
+            ([reject(3, stage="")], ["1 is not a reject"]),
+            ([reject(3, input=2)], ["1 is not a reject"]),
+            ([reject(3, more=1)], ["1 is not a reject"]),
+            ([b" " + rowmill_verify.line(reject(3))], ["1 is not as Rowmill writes it"]),
+            ([reject(4), reject(3)], ["2 comes before the one above it"]),
+            ([reject(0, input=1, path=[1]), reject(9)], ["2 comes before the one above it"]),
+            ([reject(3), reject(3)], ["2 is of a row that has become several"]),
+            ([reject(3), reject(3, [1])], ["2 is of a row that was rejected whole"]),
+            ([reject(5, [1]), reject(5, [1])], ["2: `path` does not go up"]),
+            ([reject(2)], ["1 is of a row that is stored"]),
+            ([reject(5)], ["1 is of a row that is stored"]),
+            ([reject(0, input=1)], ["1 is of a row that is stored"]),
+        ]:
+            self.assertEqual(self.found(entries), wrong, entries)
+        self.assertEqual(self.found([reject(7)], to=(0, 7)), [])
+        self.assertEqual(self.found([reject(8)], to=(0, 7)), ["1 is of a row behind the shard"])
+
+
 @contextlib.contextmanager
 def flipped(path, at):
     """One byte of a file changed, for a while."""
