@@ -257,7 +257,8 @@ impl Batch {
     }
 
     /// The batch without the rows that `gone` lists in ascending order, each of which leaves an event
-    /// of stage `stage` in its place.
+    /// of stage `stage` in its place. If there are any, those that stay are copied: until the batch
+    /// is dropped, they are in memory twice.
     ///
     /// # Errors
     /// Arrow cannot copy the rows that stay.

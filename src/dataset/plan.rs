@@ -30,6 +30,15 @@ pub enum Planned {
 }
 
 impl Planned {
+    /// Where the inputs that the partition reads stand in the list it was planned from.
+    #[must_use]
+    pub fn places(&self) -> Range<usize> {
+        match self {
+            Self::Group(range) => range.clone(),
+            Self::Cut { input, .. } => *input..input.saturating_add(1),
+        }
+    }
+
     /// What the partition reads, from the list it was planned from; empty for any other list.
     #[must_use]
     pub fn inputs(&self, list: &[Input]) -> Vec<InputRange> {

@@ -4,6 +4,9 @@
 //! and, unless that is asked to be believed alone, of the last change that the system noted. It is a
 //! shortcut, nothing more: a file that is lost or cut costs hashing, never a wrong answer.
 //!
+//! What cannot be known again by its times is remembered as long as this value: planning hashes an input
+//! once, and what it says of the input is of one state.
+//!
 //! Invariants:
 //! 1. Lines are guarded as those of all logs; what stands behind a broken one is dropped.
 //! 2. Memory: 48 bytes for each input, whatever its path.
@@ -41,6 +44,8 @@ pub struct Stamps {
 #[derive(Debug)]
 struct State {
     digests: HashMap<Key, blake3::Hash>,
+    /// Those of inputs whose times do not tell every change: for this value's time alone.
+    passing: HashMap<Key, blake3::Hash>,
     /// `None` where nothing may be written: what is learned is forgotten with this value.
     file: Option<Box<dyn AppendFile>>,
     n_lines: usize,
@@ -72,12 +77,16 @@ impl Line {
             Fingerprinting::Content => Some(self.stamp.changed_ns?),
             Fingerprinting::Stat => None,
         };
+        Some(self.key_with(changed_ns))
+    }
+
+    fn key_with(&self, changed_ns: Option<i64>) -> Key {
         let Stamp { size, modified_ns, .. } = self.stamp;
         let known_by = (&self.path, self.range, &self.root, size, modified_ns, changed_ns);
         let text = serde_json::to_vec(&known_by).unwrap_or_default();
         let mut key = Key::default();
         blake3::Hasher::new().update(&text).finalize_xof().fill(&mut key);
-        Some(key)
+        key
     }
 }
 
@@ -137,11 +146,16 @@ impl Stamps {
         Stamp::new(input.size, input.modified, input.changed).settled(self.listed_at)
     }
 
-    /// The digest of an input below `root`, if it was seen with this size and these times.
+    /// The digest of an input below `root`, if it was seen with this size and these times, or learned
+    /// by this value.
     #[must_use]
     pub fn digest(&self, root: &str, input: &InputRange) -> Option<InputDigest> {
-        let key = self.line(root, input, NO_DIGEST).key(self.fingerprinting)?;
-        let blake3 = *self.state().digests.get(&key)?;
+        let line = self.line(root, input, NO_DIGEST);
+        let state = self.state();
+        let blake3 = match line.key(self.fingerprinting) {
+            Some(key) => *state.digests.get(&key)?,
+            None => *state.passing.get(&line.key_with(None))?,
+        };
         Some(InputDigest { path: input.input.path.clone(), size: input.bytes(), blake3 })
     }
 
@@ -152,8 +166,11 @@ impl Stamps {
     /// The disk's.
     pub fn learn(&self, root: &str, input: &InputRange, digest: blake3::Hash) -> Result<()> {
         let line = self.line(root, input, digest);
-        let Some(key) = line.key(self.fingerprinting) else { return Ok(()) };
         let mut state = self.state();
+        let Some(key) = line.key(self.fingerprinting) else {
+            state.passing.insert(line.key_with(None), digest);
+            return Ok(());
+        };
         if state.digests.insert(key, digest) != Some(digest)
             && let Some(file) = &mut state.file
         {
@@ -221,7 +238,8 @@ impl Stamps {
         storage.rename(&tmp, &path)?;
         storage.sync_dir(&place.home().work())?;
         let file = Some(storage.open_append(&path, len)?);
-        *state = State { n_lines: digests.len(), digests, file };
+        let passing = std::mem::take(&mut state.passing);
+        *state = State { n_lines: digests.len(), digests, passing, file };
         Ok(())
     }
 
@@ -247,7 +265,8 @@ impl State {
         path: &Path,
         fingerprinting: Fingerprinting,
     ) -> Result<(Self, u64)> {
-        let mut state = Self { digests: HashMap::new(), file: None, n_lines: 0 };
+        let mut state =
+            Self { digests: HashMap::new(), passing: HashMap::new(), file: None, n_lines: 0 };
         let mut valid_bytes = 0;
         if storage.stat(path)?.is_none() {
             return Ok((state, valid_bytes));
@@ -360,7 +379,12 @@ mod tests {
             let listed_at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
             let stamps = Stamps::open(&place, fingerprinting, listed_at).unwrap();
             stamps.learn("/data", &fresh, blake3::hash(b"bytes")).unwrap();
+            // Who has hashed it need not do so again; who comes later cannot know.
+            assert!(stamps.digest("/data", &fresh).is_some(), "{seconds}");
+            drop(stamps);
+            let stamps = Stamps::open(&place, fingerprinting, listed_at).unwrap();
             assert_eq!(stamps.digest("/data", &fresh).is_some(), is_known, "{seconds}");
+            place.storage().remove_file(&place.home().stamps()).unwrap();
         }
     }
 

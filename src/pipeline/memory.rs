@@ -33,6 +33,8 @@ pub(super) struct Demand {
     pub(super) transforms: usize,
     /// What transforms hold per byte they are given, in percent, multiplied up.
     pub(super) growth_percent: u64,
+    /// Which stages may take rows out of a batch: while they do, what stays is there twice.
+    pub(super) rejecting: Rejecting,
     /// The list of inputs.
     pub(super) inputs_bytes: u64,
     /// What a reader holds beside the batch it makes.
@@ -41,6 +43,17 @@ pub(super) struct Demand {
     pub(super) writer_bytes: u64,
     /// What is held at the end, when all partitions are built.
     pub(super) finish_bytes: u64,
+}
+
+/// Which stages quarantine bad rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rejecting {
+    /// A source.
+    pub(super) sources: bool,
+    /// A transform.
+    pub(super) transforms: bool,
+    /// The dataset.
+    pub(super) dataset: bool,
 }
 
 /// What a run may take, and how that comes about.
@@ -126,15 +139,22 @@ impl MemoryBound {
     fn sized(demand: &Demand, jobs: usize, workers: usize, batch: u64, edge: u64) -> Self {
         let piece = batch.max(demand.row_bytes);
         let grown = (piece / 100).saturating_mul(demand.growth_percent.max(100));
-        let reader_bytes = demand.reader_bytes.saturating_add(piece);
+        let copy = |is_made: bool, bytes: u64| if is_made { bytes } else { 0 };
+        let Rejecting { sources, transforms, dataset } = demand.rejecting;
+        let reader_bytes =
+            demand.reader_bytes.saturating_add(piece).saturating_add(copy(sources, piece));
+        let writer_bytes = demand.writer_bytes.saturating_add(copy(dataset, grown));
         let edges_bytes = edge.max(piece).saturating_add(edge.max(grown));
         // Without transforms batches only pass by: nothing is held twice.
-        let in_flight = if demand.transforms == 0 { 0 } else { grown.saturating_mul(2) };
+        let in_flight = match demand.transforms {
+            0 => 0,
+            _ => grown.saturating_mul(2).saturating_add(copy(transforms, grown)),
+        };
         let transforms_bytes = in_flight.saturating_mul(count(workers));
         let job = reader_bytes
             .saturating_add(edges_bytes)
             .saturating_add(transforms_bytes)
-            .saturating_add(demand.writer_bytes);
+            .saturating_add(writer_bytes);
         Self {
             memory_bytes: demand.memory,
             bound_bytes: job
@@ -149,7 +169,7 @@ impl MemoryBound {
             reader_bytes,
             edges_bytes,
             transforms_bytes,
-            writer_bytes: demand.writer_bytes,
+            writer_bytes,
             finish_bytes: demand.finish_bytes,
         }
     }
@@ -178,6 +198,7 @@ mod tests {
             row_bytes: 64 << 20,
             transforms: 2,
             growth_percent: 100,
+            rejecting: Rejecting::default(),
             inputs_bytes: 1 << 20,
             reader_bytes: 1 << 20,
             writer_bytes: 64 << 20,
@@ -193,6 +214,23 @@ mod tests {
             assert_eq!(memory.bound_bytes, want.max(bound), "{finish_bytes}");
         }
         assert!(MemoryBound::of(&Demand { finish_bytes: 2 << 30, ..demand() }).is_err());
+    }
+
+    #[test]
+    fn a_stage_that_rejects_rows_holds_those_that_stay_twice() {
+        let plain = Demand { jobs: Some(1), cores: 1, row_bytes: 8 << 20, ..demand() };
+        let needed = |rejecting| {
+            MemoryBound::sized(&Demand { rejecting, ..plain }, 1, 1, 4 << 20, 4 << 20).bound_bytes
+        };
+        let none = Rejecting::default();
+        for rejecting in [
+            Rejecting { sources: true, ..none },
+            Rejecting { transforms: true, ..none },
+            Rejecting { dataset: true, ..none },
+        ] {
+            let more = needed(rejecting) - needed(none);
+            assert!((8_388_600..=8 << 20).contains(&more), "{rejecting:?}: {more}");
+        }
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! folder. Planning for a report takes no lock and writes nothing.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::assembly::SourceStage;
 use super::listed::{Listed, ListedSource};
-use super::memory::Demand;
+use super::memory::{Demand, Rejecting};
 use super::rejects::RejectsOf;
 use super::side::SideDigests;
 use super::{
@@ -27,7 +28,7 @@ use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
 use crate::shard::memory_bytes;
-use crate::sources::BatchLimits;
+use crate::sources::{BatchLimits, OnError};
 use crate::stages::RowLimit;
 
 /// Held of each input for the whole run beside its path: its place in the list, and its stamp.
@@ -120,6 +121,17 @@ impl Plan {
         let inputs = self.sources.get(planned.source).map(|source| source.inputs.as_slice());
         let inputs = planned.division.inputs(inputs.unwrap_or_default());
         Part { inputs, side: planned.side.clone() }
+    }
+
+    /// Where the inputs of a partition stand in the list of its source.
+    pub(super) fn places(planned: &Planned) -> Range<usize> {
+        planned.division.places()
+    }
+
+    /// Where a path stands in the list of a source.
+    pub(super) fn place(&self, source: usize, path: &str) -> Option<usize> {
+        let inputs = &self.sources.get(source)?.inputs;
+        inputs.binary_search_by(|input| input.path.as_str().cmp(path)).ok()
     }
 
     /// All inputs, in dataset order.
@@ -375,6 +387,7 @@ impl Pipeline {
         largest_part: usize,
     ) -> Result<MemoryBound, PipelineError> {
         let (run, data) = (&self.definition.run, &self.definition.data.dataset);
+        let rejects = |on_error| on_error == OnError::Quarantine;
         let limits = |stage: &SourceStage| BatchLimits {
             rows: run.batch_rows,
             bytes: run.batch_bytes,
@@ -400,6 +413,11 @@ impl Pipeline {
             row_bytes: data.max_row_bytes,
             transforms: self.transforms.len(),
             growth_percent: growth,
+            rejecting: Rejecting {
+                sources: self.sources.iter().any(|stage| rejects(stage.on_error)),
+                transforms: (0..self.transforms.len()).any(|i| rejects(self.stage(i).on_error)),
+                dataset: rejects(data.rejects.on_error),
+            },
             inputs_bytes,
             reader_bytes: readers.max().unwrap_or(0),
             writer_bytes: writer_bytes.saturating_add(largest_part as u64),

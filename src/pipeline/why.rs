@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! 1. Every partition that will be built has at least one reason.
-//! 2. An input is hashed only where nothing else tells whether it is the same, and is counted.
+//! 2. An input is hashed only where nothing else tells whether it is the same, once, and is counted.
+//! 3. Of the generation, only the records that read inputs of partitions to be built are held.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -125,9 +126,11 @@ impl Reason {
 /// What the generation that is complete was built from.
 #[derive(Default)]
 struct Before {
-    records: Vec<Record>,
-    /// By source and path: the records that read the input, and their entries.
-    inputs: HashMap<(String, String), Vec<(usize, usize)>>,
+    /// By their number in the manifest; only those that read what a partition to be built reads.
+    records: HashMap<usize, Record>,
+    /// Of inputs of partitions to be built, by index of the source and place in its list: the records
+    /// that read the input, and their entries.
+    inputs: HashMap<(usize, usize), Vec<(usize, usize)>>,
     /// Inputs that are listed no longer, by record.
     removed: BTreeMap<usize, Vec<String>>,
 }
@@ -136,39 +139,48 @@ impl Before {
     fn of(pipeline: &Pipeline, manifest: &Manifest, plan: &Plan) -> Result<Self, PipelineError> {
         let mut it = Self::default();
         let home = &pipeline.home;
-        let listed: BTreeSet<(&str, &str)> = pipeline
-            .sources
-            .iter()
-            .zip(&plan.sources)
-            .flat_map(|(stage, of)| of.inputs.iter().map(|i| (stage.name(), i.path.as_str())))
-            .collect();
-        for line in &manifest.partitions {
+        let mut is_wanted: Vec<Vec<bool>> =
+            plan.sources.iter().map(|source| vec![false; source.inputs.len()]).collect();
+        for planned in plan.partitions.iter().filter(|planned| !planned.is_done()) {
+            let of_source = is_wanted.get_mut(planned.source);
+            if let Some(places) = of_source.and_then(|it| it.get_mut(Plan::places(planned))) {
+                places.fill(true);
+            }
+        }
+        for (index, line) in manifest.partitions.iter().enumerate() {
             let Some(name) = RecordName::parse(&line.record) else { continue };
             let record = Record::read(&*pipeline.storage, home.dir(), home.cache_key(), &name)?;
-            let index = it.records.len();
+            let mut is_held = false;
+            let source = pipeline.sources.iter().position(|it| it.name() == record.source);
             for (entry, contents) in record.inputs.iter().enumerate() {
-                let key = (record.source.clone(), contents.path.clone());
-                if !listed.contains(&(key.0.as_str(), key.1.as_str())) {
-                    let named = named(&record.source, &contents.path);
-                    it.removed.entry(index).or_default().push(named);
+                match source.and_then(|source| Some((source, plan.place(source, &contents.path)?)))
+                {
+                    None => {
+                        let named = named(&record.source, &contents.path);
+                        it.removed.entry(index).or_default().push(named);
+                    }
+                    Some((source, place)) => {
+                        let is_wanted = is_wanted.get(source).and_then(|it| it.get(place));
+                        if is_wanted == Some(&true) {
+                            it.inputs.entry((source, place)).or_default().push((index, entry));
+                            is_held = true;
+                        }
+                    }
                 }
-                it.inputs.entry(key).or_default().push((index, entry));
             }
-            it.records.push(record);
+            if is_held {
+                it.records.insert(index, record);
+            }
         }
         Ok(it)
     }
 
-    /// What was found in an input, and the record that it stands in.
-    fn of_input<'a>(
-        &'a self,
-        source: &str,
-        path: &str,
-    ) -> impl Iterator<Item = (usize, &'a Contents)> {
-        let key = (source.to_owned(), path.to_owned());
-        let entries = self.inputs.get(&key).map(Vec::as_slice).unwrap_or_default();
+    /// What was found in the input at this place in the list of a source, and the record that it
+    /// stands in.
+    fn of_input(&self, source: usize, place: usize) -> impl Iterator<Item = (usize, &Contents)> {
+        let entries = self.inputs.get(&(source, place)).map(Vec::as_slice).unwrap_or_default();
         let entry = |&(record, entry): &(usize, usize)| {
-            Some((record, self.records.get(record)?.inputs.get(entry)?))
+            Some((record, self.records.get(&record)?.inputs.get(entry)?))
         };
         entries.iter().filter_map(entry)
     }
@@ -199,11 +211,13 @@ impl Search<'_> {
     ) -> Result<PartitionWhy, PipelineError> {
         let mut found: BTreeSet<(Reason, String)> = BTreeSet::new();
         let mut records = BTreeSet::new();
-        for range in &part.inputs {
-            let path = &range.input.path;
-            records.extend(self.before.of_input(stage.name(), path).map(|(record, _)| record));
-            if let Some(reason) = self.input(stage, range)? {
-                found.insert((reason, named(stage.name(), path)));
+        let before = self.before;
+        for (place, range) in Plan::places(planned).zip(&part.inputs) {
+            let entries = before.of_input(planned.source, place);
+            let (numbers, known): (Vec<usize>, Vec<&Contents>) = entries.unzip();
+            records.extend(numbers);
+            if let Some(reason) = self.input(stage, range, &known)? {
+                found.insert((reason, named(stage.name(), &range.input.path)));
             }
         }
         for record in &records {
@@ -211,7 +225,7 @@ impl Search<'_> {
             found.extend(removed.map(|path| (Reason::Removed, path.clone())));
         }
         let old: Vec<&Record> =
-            records.iter().filter_map(|record| self.before.records.get(*record)).collect();
+            records.iter().filter_map(|record| before.records.get(record)).collect();
         self.side_inputs(stage, part, &old, &mut found)?;
         if self.is_other_row {
             found.insert((Reason::Types, String::new()));
@@ -241,15 +255,13 @@ impl Search<'_> {
         Ok(PartitionWhy { slot: planned.slot.clone(), reasons })
     }
 
-    /// What is different about an input.
+    /// What is different about an input of which this much is known.
     fn input(
         &mut self,
         stage: &SourceStage,
         range: &InputRange,
+        known: &[&Contents],
     ) -> Result<Option<Reason>, PipelineError> {
-        let before = self.before;
-        let known: Vec<&Contents> =
-            before.of_input(stage.name(), &range.input.path).map(|(_, it)| it).collect();
         if known.is_empty() {
             return Ok(Some(Reason::Added));
         }
@@ -259,14 +271,14 @@ impl Search<'_> {
             return Ok(Some(if is_other_size {
                 Reason::Size
             } else {
-                self.how(stage, range, &known)
+                self.how(stage, range, known)
             }));
         };
         let digest = match self.stamps.digest(&stage.root, range) {
             Some(digest) => digest.blake3,
             None => self.hash(stage, range)?,
         };
-        Ok((digest != same.b3).then(|| self.how(stage, range, &known)))
+        Ok((digest != same.b3).then(|| self.how(stage, range, known)))
     }
 
     /// How the content of an input could be seen to have changed.

@@ -48,7 +48,8 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
     fn apply(&self, stage: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError>;
 
     /// Most bytes of memory it holds per byte of a batch it is given, in percent (100: its output is
-    /// as large as its input and the input is kept meanwhile).
+    /// as large as its input and the input is kept meanwhile). The copy that [`Batch::without`] makes
+    /// is counted where the definition lets rows be rejected; one that drops rows counts it here.
     fn growth_percent(&self) -> u64 {
         100
     }

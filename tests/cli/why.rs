@@ -29,6 +29,23 @@ fn set_modified(path: &std::path::Path, time: std::time::SystemTime) {
     fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
+#[test]
+fn an_input_is_hashed_once_to_say_why() {
+    let place = Place::of_texts(4);
+    place.write("in/0/0.txt", "abc");
+    place.done(&["run", "p.toml"]);
+    for i in 0..4 {
+        let path = format!("in/{}/{i}.txt", i % 3);
+        let bytes = fs::read(place.path(&path)).unwrap();
+        fs::remove_file(place.path(&path)).unwrap();
+        place.write(&path, if i == 0 { b"xyz".to_vec() } else { bytes });
+    }
+    let plan = place.json(&["plan", "p.toml", "--why"]);
+    let count = |of: &Value| of["hashed"]["inputs"].as_u64().unwrap();
+    assert_eq!(plan["why"]["reasons"][0]["examples"][0], "files/0/0.txt");
+    assert_eq!(count(&plan) + count(&plan["why"]), 4, "{plan:#}");
+}
+
 type Change = fn(&Place);
 
 /// What is said of a change, how many partitions and inputs it is about, and examples.
