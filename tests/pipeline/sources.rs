@@ -115,6 +115,77 @@ fn a_limit_counts_the_rows_of_all_sources_in_order() {
     }
 }
 
+/// The first `limit` numbers of all inputs, in dataset order.
+fn limited(place: &Place, limit: usize) -> Vec<i64> {
+    let mut numbers = Vec::new();
+    for (source, column) in [("a", 0), ("b", 1)] {
+        let folder = fs::read_dir(place.path("in").join(source)).unwrap();
+        let files: BTreeSet<_> = folder.map(|entry| entry.unwrap().path()).collect();
+        for file in files {
+            let text = fs::read_to_string(file).unwrap();
+            let field = |line: &str| line.split(',').nth(column).unwrap().parse::<i64>().unwrap();
+            numbers.extend(text.lines().skip(1).map(field));
+        }
+    }
+    numbers.truncate(limit);
+    numbers
+}
+
+#[test]
+fn a_limit_over_several_sources_follows_inputs_that_change_on_both_sides_of_it() {
+    let changes = [
+        ("a value in the first", "in/a/1.csv", Some("n,word\n7,x1\n70,x1\n")),
+        ("a row more in the first", "in/a/1.csv", Some("n,word\n7,x1\n70,x1\n71,x1\n")),
+        ("a value in the second", "in/b/0.csv", Some("word,n\nx0,8\nx0,80\n")),
+        ("behind the limit", "in/b/2.csv", Some("word,n\nx2,9\n")),
+        ("a row less in the first", "in/a/0.csv", Some("n,word\n6,x0\n")),
+        ("a file before all", "in/a/+.csv", Some("n,word\n1,x\n2,x\n3,x\n")),
+        ("the limit is reached in the first", "in/a/9.csv", Some("n,word\n4,x\n5,x\n6,x\n")),
+        ("the second is read again", "in/a/9.csv", None),
+        ("most of the first is gone", "in/a/1.csv", None),
+        ("a file of the second is gone", "in/b/0.csv", None),
+    ];
+    for limit in [3_usize, 7, 9] {
+        let place = two_folders(&format!("limit_rows = {limit}\n"));
+        run(&place);
+        for (what, path, content) in &changes {
+            let what = format!("{what}, limit {limit}");
+            match content {
+                Some(content) => place.write(path, content),
+                None => fs::remove_file(place.path(path)).unwrap(),
+            }
+            let report = place.json(&["run", "p.toml"]);
+            let dataset = Dataset::open(place.path("data/d").join(key(&report))).unwrap();
+            assert_eq!(numbers(&dataset), limited(&place, limit), "{what}");
+            is_as_fresh(&place, &what);
+            assert_eq!(place.json(&["plan", "p.toml"])["up_to_date"], true, "{what}");
+        }
+    }
+}
+
+/// Texts and lists come with 32-bit offsets from one kind of source, with 64-bit ones from another.
+#[test]
+fn sources_of_different_kinds_give_the_same_columns() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        "version = 1\nname = \"d\"\n\
+         [sources.texts]\ntype = \"files\"\nroot = \"in\"\npath = \"*.txt\"\n\
+         content = \"text\"\n\
+         [sources.table]\ntype = \"csv\"\nroot = \"in\"\npath = \"*.csv\"\n\
+         types = { size = \"int64\", text = \"utf8\" }\n\
+         [dataset]\ninputs = [\"texts\", \"table\"]\nmax_row_bytes = \"64KiB\"\n",
+    );
+    place.write("in/a.txt", "from a file");
+    place.write("in/b.csv", "size,stem,text,parent,path\n3,c,from a table,here,here/c.txt\n");
+    assert_eq!(place.json(&["run", "p.toml"])["rows"], 2);
+    let rows = place.done(&["cat", "p.toml", "--columns", "text,path,size"]).stdout;
+    let want = "{\"text\":\"from a file\",\"path\":\"a.txt\",\"size\":11}\n\
+                {\"text\":\"from a table\",\"path\":\"here/c.txt\",\"size\":3}\n";
+    assert_eq!(rows, want);
+    place.done(&["verify", "p.toml"]);
+}
+
 fn key(report: &Value) -> String {
     report["cache_key"].as_str().unwrap().to_owned()
 }
