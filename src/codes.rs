@@ -137,7 +137,7 @@ codes! {
     DiskTooSmall = "disk-too-small":
         "The disk has less room than the inputs take.",
         "`check` expects a dataset of about the size of its inputs.",
-        "Free some space (`rowmill clean` shows what can go), or choose another folder with --out.",
+        "Free some space (`rowmill clean` shows what can go), or let `out` be another folder.",
         "only 1.00 GiB are free in `data`, and the dataset may take 2.00 GiB";
     InputUnreadable = "input-unreadable":
         "The system refused to read an input.",
@@ -275,9 +275,9 @@ codes! {
         "Free some space (`rowmill clean` shows what can go) and run the same command again; it continues where it stopped.",
         "cannot append to `data/t/…/n.bin`: No space left on device";
     DiskPermission = "disk-permission":
-        "The dataset's folder may not be written.",
+        "The dataset's folder or a file in it may not be written, or not be read.",
         "It belongs to somebody else, or the file system is read-only.",
-        "Check who owns it, or choose another folder with --out.",
+        "Check who owns it, or let `out` be another folder.",
         "cannot create the directory `data/t`: Permission denied";
     OpenShardDamaged = "open-shard-damaged":
         "An open shard is not what was committed.",

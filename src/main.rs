@@ -7,8 +7,11 @@ use rowmill::cli::{Cli, Console, LogFormat};
 use rowmill::config::Registry;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
     let console = Console::new();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return Cli::refuse(&error, &console),
+    };
     let subscriber = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(console.has_color())

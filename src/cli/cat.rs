@@ -30,7 +30,7 @@ pub struct CatArgs {
     limit: Option<u64>,
     /// Print one JSON document that holds the rows, instead of a line each.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints rows as JSON, one after another.

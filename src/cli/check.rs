@@ -17,7 +17,7 @@ pub struct CheckArgs {
     definition: DefinitionArgs,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Checks everything that can be checked without building. Writes nothing.

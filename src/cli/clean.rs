@@ -37,7 +37,7 @@ pub struct CleanArgs {
     older_than: Option<Duration>,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Removes what no kept generation names, or says what that would be.

@@ -13,7 +13,7 @@ pub struct CompletionsArgs {
     shell: Shell,
     /// Print a document that holds the script instead of the script.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints completions.

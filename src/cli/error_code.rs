@@ -22,6 +22,8 @@ impl CliError {
         match self {
             Self::Pipeline(error) | Self::Reading(error) => of_pipeline(error),
             Self::Damaged { .. } => Code::DamageFound,
+            Self::Unreadable { kind, .. } => of_kind(*kind),
+            Self::InputsUnreadable { .. } => Code::InputUnreadable,
             Self::InputsDiffer { .. } => Code::InputsDiffer,
             Self::Usage { .. } => Code::Usage,
             Self::Print(_) => Code::PrintFailed,
@@ -137,7 +139,11 @@ fn of_read(error: &ReadError) -> Code {
 }
 
 fn of_storage(error: &StorageError) -> Code {
-    match error.source.kind() {
+    of_kind(error.source.kind())
+}
+
+fn of_kind(kind: ErrorKind) -> Code {
+    match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::DiskFull,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::DiskPermission,
         _ => Code::DiskError,

@@ -16,7 +16,7 @@ pub struct ExplainArgs {
     code: Option<String>,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints what a code means, why it happens and what to do.

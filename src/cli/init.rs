@@ -62,6 +62,16 @@ struct CategoriesArgs {
     json: bool,
 }
 
+impl InitArgs {
+    /// Whether a JSON document was asked for.
+    pub(super) fn is_json(&self) -> bool {
+        match &self.what {
+            What::Images(args) | What::Text(args) | What::Tables(args) => args.json,
+            What::Categories(args) => args.json,
+        }
+    }
+}
+
 /// Prints a definition to begin with, or a part of one.
 pub(super) fn execute(
     args: &InitArgs,

@@ -32,7 +32,7 @@ pub struct InspectArgs {
     key: Option<String>,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints what a dataset or shard holds.

@@ -32,6 +32,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use output::{CliError, Console};
 
+use crate::codes::Code;
 use crate::config::Registry;
 use crate::pipeline::{Pipeline, PipelineError, RunOverrides};
 
@@ -93,6 +94,27 @@ pub enum Command {
     Completions(complete::CompletionsArgs),
 }
 
+impl Command {
+    /// Whether a JSON document was asked for.
+    fn is_json(&self) -> bool {
+        match self {
+            Self::Init(args) => args.is_json(),
+            Self::Run(args) => args.json,
+            Self::Check(args) => args.json,
+            Self::Plan(args) => args.json,
+            Self::Status(args) => args.json,
+            Self::Inspect(args) => args.json,
+            Self::Cat(args) => args.json,
+            Self::Verify(args) => args.json,
+            Self::Clean(args) => args.json,
+            Self::Path(args) => args.json,
+            Self::Schema(args) => args.json,
+            Self::Explain(args) => args.json,
+            Self::Completions(args) => args.json,
+        }
+    }
+}
+
 /// A definition and what overrides it, as most commands take them.
 #[derive(Debug, Args)]
 pub struct DefinitionArgs {
@@ -139,6 +161,22 @@ impl DefinitionArgs {
 }
 
 impl Cli {
+    /// Says what is wrong with the arguments, or prints the help or version that was asked for.
+    #[must_use]
+    pub fn refuse(error: &clap::Error, console: &Console) -> ExitCode {
+        let is_json = std::env::args_os().any(|arg| arg == "--json");
+        if error.use_stderr() && is_json {
+            let text = error.render().to_string();
+            // What follows is the usage, for people.
+            let message = text.split("\n\n").next().unwrap_or_default();
+            let message = message.strip_prefix("error: ").unwrap_or(message).trim_end();
+            console.error_document(Code::Usage, message, Some("`rowmill --help` tells the usage"));
+        }
+        // If nobody can read it, there is nobody to tell.
+        error.print().ok();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    }
+
     /// Does what was asked.
     ///
     /// # Errors
@@ -165,9 +203,14 @@ impl Cli {
     /// is in `registry`.
     #[must_use]
     pub fn execute(self, registry: Registry, console: &Console) -> ExitCode {
+        let is_json = self.command.is_json();
         match self.perform(registry, console) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
+                if is_json {
+                    let (message, hint) = (output::with_causes(&error), error.hint());
+                    console.error_document(error.code(), &message, hint.as_deref());
+                }
                 console.error(&error);
                 ExitCode::from(error.exit_code())
             }

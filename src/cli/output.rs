@@ -2,16 +2,21 @@
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
+use serde_json::json;
 
-use crate::pipeline::{PipelineError, SourceReport};
+use crate::codes::Code;
+use crate::pipeline::{PipelineError, REPORT_VERSION, SourceReport};
 
 /// Stdout for results, stderr for all else. A reader that has gone away is no error of ours.
 #[derive(Debug)]
 pub struct Console {
     color: bool,
+    /// Whether something was printed on stdout.
+    has_printed: AtomicBool,
 }
 
 /// A command failed.
@@ -30,6 +35,24 @@ pub enum CliError {
         damages: String,
         /// What was verified.
         path: String,
+    },
+    /// The system refused to read what was to be verified; nothing that could be read is damaged.
+    #[error("{files} not be read, the first is `{first}`")]
+    Unreadable {
+        /// "1 file could", "12 files could".
+        files: String,
+        /// One of them.
+        first: String,
+        /// What the system answered.
+        kind: std::io::ErrorKind,
+    },
+    /// Inputs that were to be compared cannot be read; those that can are the same.
+    #[error("{inputs} not be read, the first is `{first}`")]
+    InputsUnreadable {
+        /// "1 input could", "12 inputs could".
+        inputs: String,
+        /// One of them.
+        first: String,
     },
     /// Inputs are not what a dataset was built from; which, was printed.
     #[error("{inputs} not as `{path}` was built from")]
@@ -75,6 +98,9 @@ impl CliError {
                  the change, delete `work/stamps.jsonl` in the dataset's folder first"
                     .to_owned(),
             ),
+            Self::Unreadable { .. } | Self::InputsUnreadable { .. } => {
+                Some("let the user that runs this read them, and run the same command again".into())
+            }
             Self::Damaged { .. } | Self::Print(_) => None,
         }
     }
@@ -87,7 +113,7 @@ impl CliError {
             Self::Pipeline(error) | Self::Reading(error) => error.exit_code(),
             Self::Damaged { .. } | Self::InputsDiffer { .. } => 4,
             Self::Usage { .. } => 2,
-            Self::Print(_) => 1,
+            Self::Unreadable { .. } | Self::InputsUnreadable { .. } | Self::Print(_) => 1,
         }
     }
 }
@@ -125,7 +151,8 @@ impl Console {
         // https://no-color.org: set and not empty.
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { color: std::io::stderr().is_terminal() && !refused && !dumb }
+        let color = std::io::stderr().is_terminal() && !refused && !dumb;
+        Self { color, has_printed: AtomicBool::new(false) }
     }
 
     /// Whether stderr takes colors.
@@ -148,6 +175,7 @@ impl Console {
     /// # Errors
     /// As [`Console::print`].
     pub fn print_some(&self, bytes: &[u8]) -> Result<bool, CliError> {
+        self.has_printed.store(true, Ordering::Relaxed);
         let mut out = std::io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
             Ok(()) => Ok(true),
@@ -175,16 +203,31 @@ impl Console {
     pub fn error(&self, error: &CliError) {
         let (red, plain) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
         let code = error.code().name();
-        let mut text = format!("{red}error[{code}]:{plain} {error}");
-        let mut cause = error.source();
-        while let Some(inner) = cause {
-            text.push_str(": ");
-            text.push_str(&inner.to_string());
-            cause = inner.source();
-        }
-        self.note(&text);
+        self.note(&format!("{red}error[{code}]:{plain} {}", with_causes(error)));
         if let Some(hint) = error.hint() {
             self.note(&format!("hint: {hint}"));
         }
     }
+
+    /// Prints an error as the one document of a command that has printed none.
+    pub fn error_document(&self, code: Code, message: &str, hint: Option<&str>) {
+        if self.has_printed.load(Ordering::Relaxed) {
+            return;
+        }
+        let error = json!({"code": code.name(), "message": message, "hint": hint});
+        // Who cannot be told on stdout is told on stderr.
+        self.print_json(&json!({"version": REPORT_VERSION, "error": error})).ok();
+    }
+}
+
+/// What an error says, with its causes.
+pub(super) fn with_causes(error: &CliError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
 }

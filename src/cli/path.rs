@@ -15,7 +15,7 @@ pub struct PathArgs {
     definition: DefinitionArgs,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints the folder of the dataset, whether it is there or not.

@@ -28,7 +28,7 @@ pub struct PlanArgs {
     keys: bool,
     /// Print a JSON document, with every partition.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints what a run would do. Writes nothing.

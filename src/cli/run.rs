@@ -32,7 +32,7 @@ pub struct RunArgs {
     until: Option<Until>,
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Builds the dataset and prints the report.

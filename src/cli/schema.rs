@@ -10,7 +10,7 @@ use crate::config::{Registry, json_schema};
 pub struct SchemaArgs {
     /// Accepted for symmetry: the output is always JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints the JSON Schema of definitions.

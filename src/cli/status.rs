@@ -25,7 +25,7 @@ pub struct StatusArgs {
     path: PathBuf,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Prints how far a dataset is. Opens no field file, takes no lock, writes nothing.

@@ -1,7 +1,7 @@
 //! `rowmill verify`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::output::{CliError, Console, counted};
 use crate::config::Registry;
 use crate::dataset::home::{CURRENT, PARTITIONS};
 use crate::dataset::verify;
-use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourcesReport};
-use crate::shard::{Finding, layout, verify_shard};
+use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourceState, SourcesReport};
+use crate::shard::{Finding, FindingKind, layout, verify_shard};
 use crate::storage::{Local, Storage};
 
 /// Arguments of `rowmill verify`.
@@ -32,7 +32,7 @@ pub struct VerifyArgs {
     sources: bool,
     /// Print a JSON document.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Reads every byte and compares it with its sums.
@@ -49,24 +49,7 @@ pub(super) fn execute(
     }
     let path = dataset_path(&args.path, registry)?;
     let storage: Arc<dyn Storage> = Arc::new(Local);
-    // An unreadable folder is found out below.
-    let holds = |names: &[&str]| {
-        let is_there = |name| storage.stat(&path.join(name)).is_ok_and(|entry| entry.is_some());
-        names.iter().any(is_there)
-    };
-    let is_shard = holds(&[layout::SUMS, layout::SCHEMA]);
-    if !is_shard && !holds(&[layout::COMPLETE, CURRENT, PARTITIONS]) {
-        let nothing = storage.stat(&path).map_err(PipelineError::from)?.is_none();
-        let (what, hint) = match (nothing, path == args.path) {
-            (true, false) => ("there is no", "build it first: `rowmill run`"),
-            (true, true) => ("there is no", "check the path"),
-            (false, _) => ("this is no", "name the folder of a dataset or shard, or a definition"),
-        };
-        return Err(CliError::Usage {
-            message: format!("{what} dataset or shard: `{}`", path.display()),
-            hint: Some(hint.to_owned()),
-        });
-    }
+    let is_shard = is_shard(&*storage, &path, path == args.path)?;
     let bar = bar();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, usize::from);
@@ -110,12 +93,19 @@ pub(super) fn execute(
     }
     if !findings.is_empty() {
         for finding in &findings {
-            console.note(&format!("damage: {finding}\n  hint: {}", finding.hint()));
+            let what = if finding.is_damage() { "damage" } else { "unreadable" };
+            console.note(&format!("{what}: {finding}\n  hint: {}", finding.hint()));
         }
-        return Err(damaged(&findings, &path));
+        return Err(found(&findings, &path));
     }
     for finding in changed {
         console.note(&format!("input: `{}` {}", finding.path, finding.state.text()));
+    }
+    if let Some(first) = changed.first()
+        && changed.iter().all(|finding| finding.state == SourceState::Unreadable)
+    {
+        let inputs = format!("{} could", counted(changed.len() as u64, "input"));
+        return Err(CliError::InputsUnreadable { inputs, first: first.path.clone() });
     }
     if !changed.is_empty() {
         let inputs = counted(changed.len() as u64, "input");
@@ -137,8 +127,35 @@ pub(super) fn execute(
     console.print(&text)
 }
 
+/// Whether a shard is to be verified, as opposed to a dataset. `is_as_named`: the path is the one that
+/// was given, and not that of a definition's dataset.
+fn is_shard(storage: &dyn Storage, path: &Path, is_as_named: bool) -> Result<bool, CliError> {
+    let holds = |names: &[&str]| -> Result<bool, PipelineError> {
+        for name in names {
+            if storage.stat(&path.join(name))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let is_shard = holds(&[layout::SUMS, layout::SCHEMA])?;
+    if !is_shard && !holds(&[layout::COMPLETE, CURRENT, PARTITIONS])? {
+        let nothing = storage.stat(path).map_err(PipelineError::from)?.is_none();
+        let (what, hint) = match (nothing, is_as_named) {
+            (true, false) => ("there is no", "build it first: `rowmill run`"),
+            (true, true) => ("there is no", "check the path"),
+            (false, _) => ("this is no", "name the folder of a dataset or shard, or a definition"),
+        };
+        return Err(CliError::Usage {
+            message: format!("{what} dataset or shard: `{}`", path.display()),
+            hint: Some(hint.to_owned()),
+        });
+    }
+    Ok(is_shard)
+}
+
 fn read_sources(
-    path: &std::path::Path,
+    path: &Path,
     registry: Registry,
     bar: &ProgressBar,
 ) -> Result<SourcesReport, CliError> {
@@ -158,13 +175,26 @@ fn finding_document(finding: &Finding) -> Value {
             "end": block.bytes.end,
         })),
         "what": finding.to_string(),
+        "damage": finding.is_damage(),
         "hint": finding.hint(),
     })
 }
 
-fn damaged(findings: &[Finding], path: &std::path::Path) -> CliError {
-    let damages = counted(findings.len() as u64, "damage");
-    CliError::Damaged { damages, path: path.display().to_string() }
+/// The error that findings end in: damage, if one of them is.
+fn found(findings: &[Finding], path: &Path) -> CliError {
+    let n_damages = findings.iter().filter(|finding| finding.is_damage()).count() as u64;
+    match findings.first() {
+        Some(Finding { path: first, kind: FindingKind::Unreadable { kind, .. }, .. })
+            if n_damages == 0 =>
+        {
+            let files = format!("{} could", counted(findings.len() as u64, "file"));
+            CliError::Unreadable { files, first: first.display().to_string(), kind: *kind }
+        }
+        _ => {
+            let damages = counted(n_damages, "damage");
+            CliError::Damaged { damages, path: path.display().to_string() }
+        }
+    }
 }
 
 fn bar() -> ProgressBar {

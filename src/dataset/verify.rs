@@ -22,7 +22,7 @@ use super::reader::find;
 use super::record::{BooksByStage, Record, RecordName, ShardEntry};
 use crate::books::StageBooks;
 use crate::fingerprint::{cache_key, dataset_fingerprint};
-use crate::shard::{Finding, FindingKind, layout, verify_shard};
+use crate::shard::{Finding, FindingKind, ReadError, layout, verify_shard};
 use crate::storage::Storage;
 
 /// A dataset of which every byte is as it was sealed.
@@ -287,8 +287,8 @@ fn finding(path: &Path, error: &DatasetError) -> Finding {
         DatasetError::NoDataset { path, message } => {
             (path.as_path(), FindingKind::Incomplete(message.clone()))
         }
-        DatasetError::Storage(error) => {
-            (error.path.as_path(), FindingKind::Unreadable(format!("{error}: {}", error.source)))
+        DatasetError::Storage(error) | DatasetError::Read(ReadError::Storage(error)) => {
+            return Finding::of_refusal(error);
         }
         other => (path, FindingKind::Wrong(other.to_string())),
     };

@@ -13,6 +13,7 @@ use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::ShardError;
 use crate::sources::{BatchLimits, SourceError};
+use crate::storage::parent;
 use crate::transforms::{Emit, Stopped};
 
 impl Pipeline {
@@ -32,6 +33,9 @@ impl Pipeline {
             }
         }
         let row_bytes = sample.bytes.checked_div(sample.rows);
+        for dir in [self.home.dir(), parent(self.home.dir())] {
+            self.storage.check_writable(dir)?;
+        }
         let free_bytes = self.storage.free_bytes(self.home.dir())?;
         self.check_space(&plan, free_bytes)?;
         let fields = plan.schema.fields().iter().map(|field| FieldReport {

@@ -215,7 +215,7 @@ impl PipelineError {
             ),
             Self::Memory { hint, .. } => Some(hint.clone()),
             Self::Space { .. } => {
-                Some("free some space, or choose another folder with --out".to_owned())
+                Some("free some space, or let `out` be another folder".to_owned())
             }
             Self::Source { source, .. } => source.hint().map(Into::into),
             Self::Run(failed) => match &**failed {

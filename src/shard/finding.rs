@@ -1,8 +1,11 @@
 //! What `verify` finds.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
+
+use crate::storage::StorageError;
 
 /// A part of a file that one number of `blocks.bin` guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +55,33 @@ pub enum FindingKind {
     Broken(String),
     /// There is no sentinel to begin with.
     Incomplete(String),
-    /// The system refused to read.
-    Unreadable(String),
+    /// The system refused to read: nothing is known of the bytes.
+    Unreadable {
+        /// What it answered.
+        kind: ErrorKind,
+        /// The same in words.
+        what: String,
+    },
 }
 
 impl Finding {
+    /// What the system said when it refused to read.
+    #[must_use]
+    pub fn of_refusal(error: &StorageError) -> Self {
+        let StorageError { op, path, source } = error;
+        let kind = FindingKind::Unreadable {
+            kind: source.kind(),
+            what: format!("the system refused to {op} it: {source}"),
+        };
+        Self { path: path.clone(), block: None, kind }
+    }
+
+    /// Whether something is wrong with the bytes, as opposed to not known.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        !matches!(self.kind, FindingKind::Unreadable { .. })
+    }
+
     /// Says what to do about it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
@@ -75,7 +100,7 @@ impl Finding {
             FindingKind::Wrong(_) => {
                 "the shard was sealed like this: build it again, and report it as a fault"
             }
-            FindingKind::Unreadable(_) => "check the disk and who may read the file",
+            FindingKind::Unreadable { .. } => "check the disk and who may read the file",
         }
     }
 }
@@ -100,7 +125,7 @@ impl fmt::Display for Finding {
             FindingKind::Incomplete(what) => write!(f, ": no complete dataset: {what}"),
             FindingKind::Wrong(what)
             | FindingKind::Broken(what)
-            | FindingKind::Unreadable(what) => write!(f, ": {what}"),
+            | FindingKind::Unreadable { what, .. } => write!(f, ": {what}"),
         }
     }
 }

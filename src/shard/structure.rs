@@ -46,7 +46,7 @@ pub(super) fn wrong(shard: &Path, error: &ReadError) -> Finding {
         ReadError::Damaged { path, what } => (path.clone(), what.clone()),
         ReadError::Missing { path } => (path.clone(), "is missing".to_owned()),
         ReadError::Schema { path, source } => (path.clone(), source.to_string()),
-        ReadError::Storage(e) => (e.path.clone(), format!("{e}: {}", e.source)),
+        ReadError::Storage(e) => return Finding::of_refusal(e),
         other => (shard.to_path_buf(), other.to_string()),
     };
     Finding { path, block: None, kind: FindingKind::Wrong(what) }

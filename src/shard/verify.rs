@@ -114,9 +114,16 @@ impl Search<'_> {
     }
 
     fn unreadable(&mut self, error: &StorageError) {
-        let what = format!("{error}: {}", error.source);
-        let kind = FindingKind::Unreadable(what);
-        self.findings.push(Finding { path: error.path.clone(), block: None, kind });
+        let finding = Finding::of_refusal(error);
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    /// Whether the system refused to read a file: it is there, and nothing else is known of it.
+    fn is_unreadable(&self, name: &str) -> bool {
+        let path = self.path.join(name);
+        self.findings.iter().any(|finding| finding.path == path && !finding.is_damage())
     }
 
     fn read(&mut self, name: &str) -> Option<Vec<u8>> {
@@ -197,7 +204,9 @@ impl Search<'_> {
         };
         for name in sums.keys() {
             let Some(found) = found.get(name) else {
-                self.add(name, None, FindingKind::Missing);
+                if !self.is_unreadable(name) {
+                    self.add(name, None, FindingKind::Missing);
+                }
                 continue;
             };
             if is_true(name) {

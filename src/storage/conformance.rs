@@ -43,6 +43,7 @@ pub fn check(storage: &dyn Storage, root: &Path) {
         check(storage, &dir);
     }
     ok("free_bytes", storage.free_bytes(&root.join("not/there/yet")));
+    ok("check_writable", storage.check_writable(&root.join("not/there/yet")));
 }
 
 fn ok<T>(what: &str, result: Result<T>) -> T {

@@ -262,6 +262,11 @@ impl<S: Storage> Storage for Faulty<S> {
         }
     }
 
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        self.plan.pass("create anything in", path, Kind::Read)?;
+        self.inner.check_writable(path)
+    }
+
     fn overlap(&self) -> Overlap {
         self.inner.overlap()
     }

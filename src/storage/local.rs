@@ -223,6 +223,17 @@ impl Storage for Local {
         }
     }
 
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        use rustix::fs::Access;
+        let mut path = path;
+        while self.stat(path)?.is_none() && super::parent(path) != path {
+            path = super::parent(path);
+        }
+        // Asked with a slash at its end, a file is no folder.
+        let made = rustix::fs::access(path.join(""), Access::WRITE_OK | Access::EXEC_OK);
+        made.map_err(io::Error::from).at("create anything in", path)
+    }
+
     fn overlap(&self) -> Overlap {
         Overlap::Thread
     }

@@ -159,6 +159,10 @@ impl Storage for Memory {
         self.look("ask for the free space of", path, |_| Ok(None))
     }
 
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        self.look("create anything in", path, |_| Ok(()))
+    }
+
     fn overlap(&self) -> Overlap {
         self.overlap
     }

@@ -58,6 +58,18 @@ pub struct StorageError {
     pub source: io::Error,
 }
 
+/// What is tried of those that only look.
+const READING: [&str; 8] = [
+    "open",
+    "read",
+    "read the link",
+    "map",
+    "list",
+    "look at",
+    "look at the lock",
+    "ask for the free space of",
+];
+
 impl StorageError {
     /// Makes an error of `source`, met while trying to `op` the file at `path`.
     pub fn new(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
@@ -70,22 +82,32 @@ impl StorageError {
         if self.source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
             return Some("raise the limit of open files (`ulimit -n`), or lower `jobs`");
         }
+        let is_reading = READING.contains(&self.op);
         match self.source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(
                 "free some space and run the same command again; it continues where it stopped",
             ),
+            io::ErrorKind::PermissionDenied if is_reading => {
+                Some("let the user that runs this read it, and enter the folders around it")
+            }
             io::ErrorKind::PermissionDenied => {
-                Some("check who owns the folder, or choose another one with --out")
+                Some("check who owns the folder, or let `out` be another one")
             }
-            io::ErrorKind::ReadOnlyFilesystem => {
-                Some("choose a folder that can be written with --out")
+            io::ErrorKind::ReadOnlyFilesystem => Some("let `out` be a folder that can be written"),
+            io::ErrorKind::NotADirectory if is_reading => {
+                Some("a file stands where a folder belongs; move it")
             }
-            io::ErrorKind::NotADirectory => {
-                Some("a file stands where a folder belongs; move it, or choose another --out")
-            }
-            io::ErrorKind::NotFound => Some(
-                "was it removed meanwhile? If nothing can be created there, choose another --out",
+            io::ErrorKind::NotADirectory => Some(
+                "a file stands where a folder belongs; move it, or let `out` be another folder",
             ),
+            io::ErrorKind::NotFound if is_reading => Some("was it removed meanwhile?"),
+            io::ErrorKind::NotFound => Some(
+                "was it removed meanwhile? If nothing can be created there, let `out` be another \
+                 folder",
+            ),
+            io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => {
+                Some("something else stands where this file belongs; move it away and run again")
+            }
             _ => None,
         }
     }
@@ -183,6 +205,12 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Bytes that may still be written below `path`, `None` where that cannot be known.
     fn free_bytes(&self, path: &Path) -> Result<Option<u64>>;
+
+    /// Whether names can be made in the folder `path`, or in the nearest one around it that is there.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    fn check_writable(&self, path: &Path) -> Result<()>;
 
     /// How commits overlap with writing here.
     fn overlap(&self) -> Overlap;

@@ -46,6 +46,49 @@ fn every_command_prints_one_document_of_a_version() {
 }
 
 #[test]
+fn a_command_that_fails_prints_its_error_as_the_one_document() {
+    let place = Place::of_texts(1);
+    place.write("q.toml", "version = 1\n");
+    for (args, code, name) in [
+        (&["run", "q.toml"][..], 2, "definition-"),
+        (&["check", "none.toml"], 2, "definition-file"),
+        (&["plan", "p.toml", "--memory", "1KiB"], 2, "memory-too-small"),
+        (&["inspect", "p.toml"], 2, "no-dataset"),
+        (&["cat", "p.toml"], 2, "no-dataset"),
+        (&["verify", "nothing"], 2, "usage"),
+        (&["verify", "in", "--sources"], 2, "usage"),
+        (&["init", "categories", "p.toml", "--column", "x"], 2, "no-dataset"),
+        (&["explain", "no-such"], 2, "usage"),
+        (&["run"], 2, "usage"),
+        (&["rnu", "p.toml"], 2, "usage"),
+    ] {
+        let plain = place.rowmill(args);
+        plain.fails(code, &[]);
+        let ran = place.rowmill(&[args, &["--json"]].concat());
+        assert_eq!((ran.code, &ran.stderr), (code, &plain.stderr), "{args:?}");
+        let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let keys: Vec<_> = document.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["error", "version"], "{args:?}");
+        assert_eq!(document["version"], 1);
+        let error = &document["error"];
+        assert!(error["code"].as_str().unwrap().starts_with(name), "{args:?}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(ran.stderr.contains(message), "{args:?}: {message:?} in {}", ran.stderr);
+        // What is wrong with a definition has its hints beside its lines.
+        let hint = error["hint"].as_str().map(|hint| format!("hint: {hint}"));
+        let is_told = hint.as_ref().is_some_and(|hint| ran.stderr.contains(hint));
+        assert!(is_told || name == "usage" || message.contains("hint: "), "{args:?}: {error}");
+    }
+    // What has printed its document says the rest on stderr.
+    place.done(&["run", "p.toml"]);
+    std::fs::write(place.current("data", "texts").join("_COMPLETE"), "{}").unwrap();
+    let ran = place.rowmill(&["verify", "p.toml", "--json"]);
+    assert_eq!(ran.code, 4);
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(document["error"].is_null() && document["ok"] == false, "{document}");
+}
+
+#[test]
 fn the_report_of_a_run_has_its_numbers() {
     let place = Place::of_texts(4);
     let report = place.json(&["run", "p.toml"]);

@@ -15,6 +15,7 @@ mod codes;
 mod comparing;
 mod damage;
 mod documents;
+mod forbidden;
 mod limits;
 mod output;
 mod paths;
