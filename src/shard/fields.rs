@@ -64,6 +64,9 @@ pub(super) struct Axis {
     pub(super) entries: i64,
 }
 
+/// Most bytes that the files of a shard gather together: more fields do not take more memory.
+pub(super) const GATHERED_BYTES: usize = 32 << 20;
+
 /// What an offsets file holds before the first row.
 const FIRST_OFFSET: [u8; 8] = [0; 8];
 

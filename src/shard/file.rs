@@ -6,6 +6,7 @@
 //! 1. Bytes are hashed in chunks right before they are written, while the processor's cache holds
 //!    them; no file is read again to be sealed, unless it was recovered.
 //! 2. The sums cover exactly the bytes that were appended, wherever appends were cut.
+//! 3. What is gathered never takes more than a chunk.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::storage::{AppendFile, Storage, SyncFile};
 
 /// Bytes hashed and written at once. Chunks end at multiples of it: pieces that lie across the
 /// boundaries of BLAKE3's tree are hashed in many small steps.
-const CHUNK_BYTES: usize = 128 << 10;
+pub(super) const CHUNK_BYTES: usize = 128 << 10;
 
 /// A file of an open shard.
 #[derive(Debug)]
@@ -157,22 +158,44 @@ impl ShardFile {
         self.sums.len + self.gathered.len() as u64
     }
 
+    /// Memory that is taken for what is gathered.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.gathered.capacity()
+    }
+
+    /// Hands what was gathered to the system, and gives its memory back.
+    pub(super) fn release(&mut self) -> Result<(), ShardError> {
+        self.flush()?;
+        self.gathered = Vec::new();
+        Ok(())
+    }
+
     /// Appends `bytes`. Whole chunks are written without being copied, the rest is gathered.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), ShardError> {
         let (mut chunks, begun) = (bytes, self.chunk_bytes());
         if begun > 0 {
             let Some((head, rest)) = bytes.split_at_checked(CHUNK_BYTES - begun) else {
-                self.gathered.extend_from_slice(bytes);
+                self.gather(bytes);
                 return Ok(());
             };
-            self.gathered.extend_from_slice(head);
+            self.gather(head);
             self.flush()?;
             chunks = rest;
         }
         let (chunks, rest) = chunks.split_at(chunks.len() - chunks.len() % CHUNK_BYTES);
         self.write(chunks)?;
-        self.gathered.extend_from_slice(rest);
+        self.gather(rest);
         Ok(())
+    }
+
+    fn gather(&mut self, bytes: &[u8]) {
+        let wanted = self.gathered.len() + bytes.len();
+        if wanted > self.gathered.capacity() {
+            // As a vector grows by itself, but not beyond a chunk.
+            let room = (2 * self.gathered.capacity()).min(CHUNK_BYTES).max(wanted);
+            self.gathered.reserve_exact(room - self.gathered.len());
+        }
+        self.gathered.extend_from_slice(bytes);
     }
 
     /// Bytes of the last chunk, which is not whole.

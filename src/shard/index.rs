@@ -24,7 +24,10 @@ use crate::schema::{Column, ColumnData, Field, FileRole, Kind, RowSchema};
 use crate::storage::{ReadFile, Storage};
 
 /// Rows of a row group.
-const GROUP_ROWS: usize = 65_536;
+pub(super) const GROUP_ROWS: usize = 65_536;
+
+/// What a column takes beside its rows: its file, its encoder, and its place in the footer.
+pub(super) const COLUMN_BYTES: u64 = 10 << 10;
 
 /// The column that numbers the rows.
 const ROW: &str = "row";

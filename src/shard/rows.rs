@@ -8,7 +8,7 @@
 //! 2. A fixed field's Arrow buffer is what is written; nothing is allocated per row.
 
 use super::error::ShardError;
-use super::fields::{Dictionary, Fields};
+use super::fields::{Dictionary, Fields, GATHERED_BYTES};
 use super::file::ShardFile;
 use super::interner::Code;
 use super::options::ShardLimits;
@@ -93,9 +93,24 @@ impl Fields {
         Ok(to)
     }
 
-    /// Appends the rows `from..to` to the files.
+    /// Appends the rows `from..to` to the files. What they gather together is handed to the system
+    /// when it becomes too much.
     fn write(&mut self, columns: &[Column], from: usize, to: usize) -> Result<(), ShardError> {
+        let mut held: usize = self.files.iter().map(ShardFile::held_bytes).sum();
         for (parts, column) in self.parts.iter_mut().zip(columns) {
+            if held > GATHERED_BYTES {
+                self.files.iter_mut().try_for_each(ShardFile::release)?;
+                held = 0;
+            }
+            let mut append = |files: &mut [ShardFile], file: Option<usize>, bytes: &[u8]| {
+                let held_by = |files: &[ShardFile]| {
+                    file.and_then(|file| files.get(file)).map_or(0, ShardFile::held_bytes)
+                };
+                held -= held_by(files);
+                append(files, file, bytes)?;
+                held += held_by(files);
+                Ok::<_, ShardError>(())
+            };
             if let Some(dictionary) = &mut parts.dictionary {
                 append(&mut self.files, Some(dictionary.codes), &dictionary.new_codes)?;
                 dictionary.new_codes.clear();
