@@ -234,6 +234,11 @@ codes! {
         "`newlines_in_values = false` promises that there are none.",
         "Set it to `true`, correct the record, or reject such rows.",
         "`a.csv`, line 3: a line end within quotes";
+    RowRepeatedKey = "repeated_key":
+        "A key stands twice in an object.",
+        "It was written twice, or two records were joined into one line.",
+        "Keep one of the two, or reject such rows with `on_error = \"quarantine\"`.",
+        "`a.jsonl`, line 3, row 2: the key `color` stands twice in an object";
     RowUnknownKey = "unknown_key":
         "An object has a key that no column has.",
         "The columns were inferred from the first objects, or declared without it.",
@@ -247,12 +252,12 @@ codes! {
     RowPageTooLarge = "page_too_large":
         "Rows lie in a page that takes more memory than the definition allows.",
         "A page is decoded as a whole, however few of its rows are wanted.",
-        "Raise `max_row_bytes`, or write the file with smaller pages.",
+        "Raise `page_bytes` of the source, name fewer `columns`, or write the file with smaller pages.",
         "`a.parquet`, row 7: its page has 999999999 bytes";
     RowBatchTooLarge = "batch_too_large":
         "Rows lie in a record batch that takes more memory than the definition allows.",
         "A batch is decoded as a whole, however few of its rows are wanted.",
-        "Raise `max_row_bytes`, or write the file with smaller batches.",
+        "Raise `max_batch_bytes` of the source, or write the file with smaller batches.",
         "`a.arrow`, row 7: its batch has 999999999 bytes";
     RowRefused = "row-refused":
         "A row cannot be stored or transformed.",

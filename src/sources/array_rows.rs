@@ -226,8 +226,12 @@ impl RowReader {
                 n_read = whole;
                 let e = read.map_or_else(damaged, |_| other_length(&file.input, FEWER_BYTES));
                 flaw = Some(self.in_column(e, i));
-            } else {
-                read?;
+            } else if let Err(e) = read {
+                // Damage behind a row that another file lacks is not come to.
+                match (e, &flaw) {
+                    (SourceError::Row { .. }, Some(_)) => {}
+                    (e, _) => return Err(e),
+                }
             }
         }
         for ((file, values), start) in current.files.iter().zip(&mut making.values).zip(starts) {

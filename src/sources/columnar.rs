@@ -99,19 +99,31 @@ impl Selected {
         Ok(Self { paths: columns })
     }
 
-    /// Whether a column, or a field within structs, is read.
-    pub(super) fn takes(&self, path: &str) -> bool {
-        self.paths.as_ref().is_none_or(|paths| paths.iter().any(|named| covers(named, path)))
+    /// Whether a column, or a field within structs, is read: `path` is the column's name and the names
+    /// on the way, of which each may hold dots.
+    pub(super) fn takes(&self, path: &[String]) -> bool {
+        let mut whole = String::new();
+        let mut ways = path.iter().map(|name| {
+            whole = below(&whole, name);
+            self.names(|named| named == whole)
+        });
+        ways.any(|is_named| is_named)
     }
 
     /// Whether something within the column is read.
-    fn takes_within(&self, path: &str) -> bool {
-        self.paths.as_ref().is_none_or(|paths| paths.iter().any(|named| covers(path, named)))
+    fn takes_within(&self, path: &[String]) -> bool {
+        let whole = path.join(".");
+        self.names(|named| named.strip_prefix(&whole).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// Whether a path is such a one, or all columns are read.
+    fn names(&self, is_one: impl Fn(&str) -> bool) -> bool {
+        self.paths.as_ref().is_none_or(|paths| paths.iter().any(|named| is_one(named)))
     }
 
     /// The fields that are read, structs cut down to those of theirs that are.
     pub(super) fn fields(&self, fields: &Fields) -> Fields {
-        self.fields_within(fields, "")
+        self.fields_within(fields, &[])
     }
 
     /// As [`Selected::fields`], with the index of each column.
@@ -123,9 +135,9 @@ impl Selected {
         alone.collect()
     }
 
-    fn fields_within(&self, fields: &Fields, above: &str) -> Fields {
+    fn fields_within(&self, fields: &Fields, above: &[String]) -> Fields {
         let chosen = fields.iter().filter_map(|field| {
-            let path = below(above, field.name());
+            let path = [above, std::slice::from_ref(field.name())].concat();
             if self.takes(&path) {
                 return Some(Arc::clone(field));
             }
@@ -151,11 +163,6 @@ impl Selected {
         let likeness = |name: &&String| (strsim::jaro_winkler(name, missing) * 1e6).to_bits();
         Some((missing.clone(), known.iter().max_by_key(likeness).cloned()))
     }
-}
-
-/// Whether `path` is what `named` names or lies within it.
-fn covers(named: &str, path: &str) -> bool {
-    path.strip_prefix(named).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn below(above: &str, name: &str) -> String {

@@ -260,17 +260,34 @@ impl Csv {
         let n_columns = head.names.len();
         let mut columns = vec![Inference::NOTHING; n_columns];
         records.limit(INFER_BYTES, n_columns);
+        // A bad record tells nothing of the types; what becomes of it is decided where it is read.
+        let (mut n_good, mut first_bad) = (0_u64, None);
         for row in 0..self.settings.infer_rows {
             match records.next() {
                 Ok(true) if records.end() <= INFER_BYTES => {}
-                // Whether the record is too large is judged where it is read.
                 Ok(_) | Err(Flaw::TooLarge(_)) => break,
-                Err(flaw) => return Err(self.describe(flaw, input, Some(row))),
+                Err(flaw) => {
+                    let goes_on = matches!(flaw, Flaw::TooManyFields(_));
+                    if !goes_on || first_bad.is_none() {
+                        match self.describe(flaw, input, Some(row)) {
+                            error @ SourceError::Row { .. } => first_bad.get_or_insert(error),
+                            error => return Err(error),
+                        };
+                    }
+                    if goes_on {
+                        continue;
+                    }
+                    break;
+                }
             }
             if records.n_fields() != n_columns {
-                let bad = ragged(records, n_columns);
-                return Err(self.name(bad, input, records.start(), Some(row), OnError::Fail));
+                if first_bad.is_none() {
+                    let (bad, start) = (ragged(records, n_columns), records.start());
+                    first_bad = Some(self.name(bad, input, start, Some(row), OnError::Fail));
+                }
+                continue;
             }
+            n_good += 1;
             for (i, column) in columns.iter_mut().enumerate() {
                 let field = records.field(i);
                 if !self.is_null(field) {
@@ -278,7 +295,10 @@ impl Csv {
                 }
             }
         }
-        Ok(columns.iter().map(Inference::answer).collect())
+        match first_bad.filter(|_| n_good == 0) {
+            Some(error) => Err(error),
+            None => Ok(columns.iter().map(Inference::answer).collect()),
+        }
     }
 
     /// Opens an input at its first record, or at the record at `from`.

@@ -28,7 +28,9 @@ use super::csv_records::{line_cuts, line_of};
 use super::input::Folder;
 use super::jsonl_lines::{CHUNK_BYTES, Lines, Next};
 use super::jsonl_reader::{Reader, too_long};
-use super::jsonl_types::{Declared, Fields, Guess, declare, leaf_names};
+use super::jsonl_types::{
+    Columns, Declared, Fields, MOST_COLUMNS, TooManyKeys, declare, leaf_names,
+};
 use super::jsonl_values::checked;
 use super::listing::Listing;
 use super::{
@@ -139,21 +141,41 @@ impl Jsonl {
 
     fn infer(&self, input: &Input) -> Result<Fields, SourceError> {
         let mut lines = Lines::new(self.contents.open(input, None, None)?, INFER_BYTES);
-        let mut guess = Guess::default();
+        let mut guess = Columns::default();
+        // A bad line tells nothing of the types; what becomes of it is decided where it is read.
+        let mut first_bad = None;
         for row in 0..self.settings.infer_rows {
-            let next = lines.next()?;
+            let next = match lines.next() {
+                Err(error @ SourceError::Row { .. }) => {
+                    first_bad.get_or_insert(error);
+                    break;
+                }
+                next => next?,
+            };
             if next == Next::End || lines.end() > INFER_BYTES {
-                // Whether a line is too long is judged where it is read.
                 break;
             }
             let raw = match next {
                 Next::TooLong => Err(too_long()),
                 _ => checked(lines.line()),
             };
-            let start = lines.start();
-            guess.take(raw.map_err(|bad| self.name(bad, input, start, row, OnError::Fail))?);
+            match raw {
+                Ok(raw) => guess.take(raw),
+                Err(bad) if first_bad.is_none() => {
+                    first_bad = Some(self.name(bad, input, lines.start(), row, OnError::Fail));
+                }
+                Err(_) => {}
+            }
         }
-        Ok(guess.into_fields())
+        match first_bad.filter(|_| guess.is_empty()) {
+            Some(error) => Err(error),
+            None => guess.into_fields().map_err(|TooManyKeys| SourceError::Invalid {
+                path: input.path.clone(),
+                at: "columns".to_owned(),
+                message: format!("more than {MOST_COLUMNS} keys"),
+                hint: Some("declare what holds them in `types`, as `json`".to_owned()),
+            }),
+        }
     }
 }
 

@@ -18,6 +18,9 @@ use super::value_type::ValueType;
 
 /// An object with more keys than this is a map by name rather than a record, and stays JSON.
 const MOST_KEYS: usize = 1000;
+
+/// Keys that are remembered while types are inferred, those within objects included.
+pub(super) const MOST_COLUMNS: usize = 1 << 16;
 /// Lists are at most this deep, as arrays in rows are.
 const MOST_LEVELS: usize = 8;
 
@@ -172,9 +175,48 @@ pub(super) fn leaf_names(fields: &Fields, prefix: &str, out: &mut Vec<String>) {
     }
 }
 
+/// Finds the columns of lines.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    root: Guess,
+    room: Room,
+}
+
+/// There are more keys than columns may be.
+#[derive(Debug)]
+pub(super) struct TooManyKeys;
+
+impl Columns {
+    /// Takes a line, one that has been checked: it is an object, and not too deep.
+    pub(super) fn take(&mut self, line: &RawValue) {
+        self.root.take(line, MOST_COLUMNS, &mut self.room);
+    }
+
+    /// Whether no key was seen.
+    pub(super) fn is_empty(&self) -> bool {
+        self.root.keys.guesses.is_empty()
+    }
+
+    /// The columns.
+    pub(super) fn into_fields(self) -> Result<Fields, TooManyKeys> {
+        if self.room.is_exceeded {
+            return Err(TooManyKeys);
+        }
+        let guesses = self.root.keys.guesses.into_iter();
+        Ok(guesses.map(|(key, guess)| (key, guess.answer(0))).collect())
+    }
+}
+
+/// How many keys are remembered in all.
+#[derive(Debug, Default)]
+struct Room {
+    n_keys: usize,
+    is_exceeded: bool,
+}
+
 /// Finds the type that all values of a column have in common.
 #[derive(Debug, Default)]
-pub(super) struct Guess {
+struct Guess {
     has: Has,
     items: Option<Box<Guess>>,
     keys: Keys,
@@ -199,11 +241,13 @@ struct Keys {
     /// In the order in which they were seen.
     guesses: Vec<(String, Guess)>,
     index: HashMap<String, usize>,
+    /// Whether there were more than are remembered: then none is.
+    is_overfull: bool,
 }
 
 impl Guess {
-    /// Takes a value, one that has been checked: it is JSON, and not too deep.
-    pub(super) fn take(&mut self, raw: &RawValue) {
+    /// Takes a value. Of an object, `most` keys are remembered, or none if it has more.
+    fn take(&mut self, raw: &RawValue, most: usize, room: &mut Room) {
         let text = raw.get();
         match text.as_bytes().first() {
             Some(b'n') => self.has.null = true,
@@ -212,14 +256,16 @@ impl Guess {
             Some(b'[') => {
                 let items = self.items.get_or_insert_default();
                 for item in serde_json::from_str::<Vec<&RawValue>>(text).unwrap_or_default() {
-                    items.take(item);
+                    items.take(item, MOST_KEYS, room);
                 }
             }
             Some(b'{') => {
                 self.has.object = true;
                 if let Ok(Members(members)) = serde_json::from_str::<Members<'_>>(text) {
                     for (key, value) in members {
-                        self.keys.of(key).take(value);
+                        if let Some(guess) = self.keys.of(key, most, room) {
+                            guess.take(value, MOST_KEYS, room);
+                        }
                     }
                 }
             }
@@ -227,12 +273,6 @@ impl Guess {
             _ if text.parse::<i64>().is_ok() => self.has.integer = true,
             _ => self.has.long = true,
         }
-    }
-
-    /// The columns of an object.
-    pub(super) fn into_fields(self) -> Fields {
-        let guesses = self.keys.guesses.into_iter();
-        guesses.map(|(key, guess)| (key, guess.answer(0))).collect()
     }
 
     fn answer(self, n_levels: usize) -> JsonType {
@@ -257,9 +297,7 @@ impl Guess {
             JsonType::Value(ValueType::Bool)
         } else if is(Has { text: true, ..Has::default() }) {
             JsonType::Value(ValueType::Utf8)
-        } else if is(Has { object: true, ..Has::default() })
-            && (1..=MOST_KEYS).contains(&self.keys.guesses.len())
-        {
+        } else if is(Has { object: true, ..Has::default() }) && !self.keys.guesses.is_empty() {
             let guesses = self.keys.guesses.into_iter();
             JsonType::Struct(guesses.map(|(key, guess)| (key, guess.answer(0))).collect())
         } else {
@@ -269,13 +307,27 @@ impl Guess {
 }
 
 impl Keys {
-    fn of(&mut self, key: String) -> &mut Guess {
-        let at = *self.index.entry(key).or_insert_with_key(|key| {
-            self.guesses.push((key.clone(), Guess::default()));
-            self.guesses.len() - 1
-        });
-        // The index holds places of the list only.
-        &mut self.guesses.get_mut(at).unwrap_or_else(|| unreachable!()).1
+    /// What is known of a key, `None` where it is not remembered.
+    fn of(&mut self, key: String, most: usize, room: &mut Room) -> Option<&mut Guess> {
+        if self.is_overfull {
+            return None;
+        }
+        let at = match self.index.get(&key) {
+            Some(at) => *at,
+            None if self.guesses.len() < most && room.n_keys < MOST_COLUMNS => {
+                room.n_keys += 1;
+                self.guesses.push((key.clone(), Guess::default()));
+                self.index.insert(key, self.guesses.len() - 1);
+                self.guesses.len() - 1
+            }
+            None => {
+                room.is_exceeded |= room.n_keys >= MOST_COLUMNS;
+                room.n_keys -= self.guesses.len();
+                *self = Self { is_overfull: true, ..Self::default() };
+                return None;
+            }
+        };
+        self.guesses.get_mut(at).map(|(_, guess)| guess)
     }
 }
 
@@ -327,11 +379,11 @@ mod tests {
     use super::*;
 
     fn inferred(lines: &[&str]) -> Fields {
-        let mut guess = Guess::default();
+        let mut guess = Columns::default();
         for line in lines {
             guess.take(serde_json::from_str(line).unwrap());
         }
-        guess.into_fields()
+        guess.into_fields().unwrap()
     }
 
     fn shown(fields: &Fields) -> String {

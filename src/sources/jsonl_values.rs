@@ -29,7 +29,7 @@ use super::{BadRow, NOT_UTF8, ROW_TOO_LARGE, VALUE_MISFIT};
 /// Code of a line that is no JSON object.
 pub(super) const NOT_JSON: &str = "not_json";
 /// Code of an object with a key twice.
-pub(super) const DUPLICATE_KEY: &str = "duplicate_key";
+pub(super) const REPEATED_KEY: &str = "repeated_key";
 /// Code of a key that no column has.
 pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 
@@ -463,7 +463,8 @@ impl<'de> Visitor<'de> for Scalar<'_> {
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
         // From 2^53 on, what the text said may have been another integer.
         const EXACT: f64 = 9_007_199_254_740_992.0;
-        let is_float = matches!(self.kind, ValueType::Float16 | ValueType::Float64);
+        let is_float =
+            matches!(self.kind, ValueType::Float16 | ValueType::Float32 | ValueType::Float64);
         if !is_float && value.abs() >= EXACT {
             let shown = format!("{value:?}");
             return Err(self.judge.misfit(Misfit::OutOfRange, &shown, self.kind));
@@ -690,7 +691,7 @@ impl<'de> Visitor<'de> for Object<'_> {
 
 fn duplicate(name: &str) -> BadRow {
     let name: String = name.chars().take(80).collect();
-    BadRow::new(DUPLICATE_KEY, format!("the key `{name}` stands twice in an object"))
+    BadRow::new(REPEATED_KEY, format!("the key `{name}` stands twice in an object"))
         .hint("keep one of the two")
 }
 

@@ -304,7 +304,7 @@ impl Table for ParquetTable {
 fn mask_of(metadata: &ArrowReaderMetadata, selected: &Selected) -> ProjectionMask {
     let parquet = metadata.parquet_schema();
     let leaves = parquet.columns().iter().enumerate();
-    let leaves = leaves.filter(|(_, leaf)| selected.takes(&leaf.path().string()));
+    let leaves = leaves.filter(|(_, leaf)| selected.takes(leaf.path().parts()));
     ProjectionMask::leaves(parquet, leaves.map(|(i, _)| i))
 }
 

@@ -504,6 +504,7 @@ fn rows_before_damage_are_kept_and_those_of_both_files() {
     let too_long = gzip(&[idx(8, &[n.into(), 3000], &values), vec![0]].concat());
     let too_short = gzip(&idx(8, &[n.into(), 3000], &values[..3000 * 50 + 7]));
     let labels_cut = idx(8, &[n.into()], &counting(30));
+    let labels_longer = idx(8, &[n.into()], &counting(80));
     for (name, images, labels, n_rows, want) in [
         (
             "checksum",
@@ -530,10 +531,17 @@ fn rows_before_damage_are_kept_and_those_of_both_files() {
         ),
         (
             "both",
-            too_short,
+            too_short.clone(),
             gzip(&labels_cut),
             Some(30),
             "field `label`: there are fewer bytes than the head says",
+        ),
+        (
+            "both, labels damaged behind",
+            too_short,
+            flipped(gzip(&labels_longer), gzip(&labels_longer).len() - 8),
+            Some(50),
+            "there are fewer bytes than the head says",
         ),
         (
             "labels' sum",

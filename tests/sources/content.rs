@@ -302,3 +302,15 @@ fn flights_come_from_their_archive_as_from_the_file_in_it() {
     assert_eq!(want.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>(), 10_000);
     assert_eq!(first_rows(&root, "flights.csv.zip"), want);
 }
+
+#[test]
+fn a_large_file_that_is_no_archive_is_damaged_not_too_large() {
+    let noise: Vec<u8> =
+        (0..8_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect();
+    let root = folder(&[("a.zip", &noise)]);
+    let error = read_all(root.path(), "a.zip", &json!({})).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`a.zip`, directory of the archive: this is no zip archive, or a damaged one"
+    );
+}

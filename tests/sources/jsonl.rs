@@ -122,6 +122,32 @@ fn numbers_are_exact() {
 }
 
 #[test]
+fn floats_of_any_size_fit_columns_of_floats() {
+    let line =
+        br#"{"s": 1e30, "t": -9007199254740993.5, "u": 12345678901234567890123, "d": 1e300}"#;
+    let types = json!({"types": {"s": "float32", "t": "float32", "u": "float32", "d": "float64"}});
+    let rows = read_all(line, &types).unwrap();
+    let single = |i: usize| rows.column(i).as_primitive::<Float32Type>().value(0).to_bits();
+    assert_eq!(single(0), 1e30_f32.to_bits());
+    assert_eq!(single(1), (-9_007_199_254_740_993.5_f32).to_bits());
+    assert_eq!(single(2), 12_345_678_901_234_567_890_123_f32.to_bits());
+    let double = rows.column(3).as_primitive::<Float64Type>().value(0);
+    assert_eq!(double.to_bits(), 1e300_f64.to_bits());
+}
+
+#[test]
+fn an_object_with_keys_without_end_is_refused_or_kept_as_json() {
+    let keys: Vec<String> = (0..70_000).map(|i| format!("\"k{i}\": 1")).collect();
+    let wide = format!("{{{}}}", keys.join(", "));
+    let error = read_all(wide.as_bytes(), &json!({})).unwrap_err();
+    assert_eq!(error.to_string(), "`x.jsonl`, columns: more than 65536 keys");
+    assert!(error.hint().is_some());
+    let nested = format!("{{\"a\": {wide}}}\n{{\"a\": {{\"b\": 1}}}}");
+    let rows = read_all(nested.as_bytes(), &json!({})).unwrap();
+    assert_eq!(shown(&rows)[1], ["{\"b\": 1}"]);
+}
+
+#[test]
 fn what_is_wrong_is_named_with_line_row_and_field() {
     let deep = format!("{{\"a\": {}", "[".repeat(100_000));
     let deep_whole = format!("{{\"a\": {}{}}}", "[".repeat(200), "]".repeat(200));

@@ -164,6 +164,27 @@ fn columns_are_chosen_by_name_and_within_structs() {
 }
 
 #[test]
+fn a_column_with_a_dot_in_its_name_is_none_within_another() {
+    let numbers = |n: i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values([n, n + 1])) };
+    let inner = Arc::new(Field::new("y", DataType::Int64, false));
+    let outer: ArrayRef = Arc::new(StructArray::from(vec![(inner, numbers(5))]));
+    let columns = [("x", numbers(1)), ("x.y", numbers(3)), ("s", outer), ("s.z", numbers(7))];
+    let rows = RecordBatch::try_from_iter(columns).unwrap();
+    let root = folder(&[("x.parquet", &file(&rows, 10, 10))]);
+    for (named, want) in [
+        (json!(["x"]), vec!["x"]),
+        (json!(["x.y"]), vec!["x.y"]),
+        (json!(["s"]), vec!["s"]),
+        (json!(["s.y", "s.z"]), vec!["s", "s.z"]),
+    ] {
+        let read = read_all(root.path(), &["x.parquet"], json!({"columns": named})).unwrap();
+        let schema = read.rows.schema();
+        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        assert_eq!(names, want);
+    }
+}
+
+#[test]
 fn settings_that_make_no_sense_are_refused() {
     for (settings, at, message) in [
         (json!({"columns": []}), "columns", "`columns` names no column"),

@@ -96,6 +96,42 @@ fn bad_inputs() -> Vec<BadInput> {
             error: "`x/LIC`, row 0, field `sibling`: not UTF-8 from byte 0 on",
             trace: &["0:0", "1:0 not_utf8 field `sibling`: not UTF-8 from byte 0 on", "2:0"],
         },
+        BadInput {
+            name: "a record among those that types are inferred from",
+            kind: "csv",
+            settings: json!({}),
+            files: &[("a", b"x,y\n1,2\n3\n4,5,6\n7,8\n"), ("b", b"x,y\n9,10\n")],
+            error: "`a`, line 3, row 1: 1 fields for 2 columns",
+            trace: &[
+                "0:0",
+                "0:1 field_count 1 fields for 2 columns",
+                "0:2 field_count 3 fields for 2 columns",
+                "0:3",
+                "1:0",
+            ],
+        },
+        BadInput {
+            name: "a quote that is not closed, where types are inferred",
+            kind: "csv",
+            settings: json!({}),
+            files: &[("a", b"x,y\n1,2\n3,\"4\n5,6\n"), ("b", b"x,y\n9,10\n")],
+            error: "`a`, line 3, row 1: a quote is not closed before the end",
+            trace: &["0:0", "0:1 unclosed_quote a quote is not closed before the end", "1:0"],
+        },
+        BadInput {
+            name: "a line among those that types are inferred from",
+            kind: "jsonl",
+            settings: json!({}),
+            files: &[("a", b"{\"x\": 1}\n{\"x\": 2\n[3]\n{\"x\": 4}\n"), ("b", b"{\"x\": 5}")],
+            error: "`a`, line 2, row 1: the JSON ends too early, at column 7",
+            trace: &[
+                "0:0",
+                "0:1 not_json the JSON ends too early, at column 7",
+                "0:2 not_json the line is no object",
+                "0:3",
+                "1:0",
+            ],
+        },
     ]
 }
 
