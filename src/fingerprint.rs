@@ -24,7 +24,7 @@ pub use types::{TypesError, types_from_json, types_to_json};
 
 /// The shard writer as a stage of the identity; its version is bumped when equal rows can come to
 /// other bytes in a sealed shard.
-pub const SHARD_WRITER: &str = "shard@2";
+pub const SHARD_WRITER: &str = "shard@3";
 
 /// Hex digits of a cache key.
 pub const CACHE_KEY_DIGITS: usize = 16;

@@ -18,6 +18,6 @@ fn shards_of_every_kind_keep_their_ids() {
     let options = partition.options("out", limits);
     let finished = write_all(&storage, &options, &partition, 50).unwrap();
     let ids: Vec<&str> = finished.shards.iter().map(SealedShard::id).collect();
-    assert_eq!(rowmill::fingerprint::SHARD_WRITER, "shard@2");
+    assert_eq!(rowmill::fingerprint::SHARD_WRITER, "shard@3");
     assert_eq!(ids, ["f56ecfc66b42bb71680be6428c500652", "4042cca776e1d41e61ba0ad977d9c91f"]);
 }

@@ -13,12 +13,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, RecordBatch};
 use model::partition::{Fates, Partition, STAGES, restart_of, write_all};
+use parquet::file::metadata::RowGroupMetaData;
 use rowmill::batch::{Batch, Restart};
-use rowmill::schema::{ColumnData, Kind, key_hash_bytes};
+use rowmill::schema::{ColumnData, FieldSpec, Kind, RowSchema, key_hash_bytes};
 use rowmill::shard::{
     CommitPolicy, Finished, Progress, Resume, SealedShard, ShardError, ShardLimits, Writer,
-    WriterOptions, empty_trash, layout,
+    WriterOptions, empty_trash, layout, verify_shard,
 };
 use rowmill::storage::faulty::{Fault, Faulty, Lasting};
 use rowmill::storage::{EntryKind, Local, Memory, Overlap, Storage};
@@ -207,6 +209,50 @@ fn index_has_a_row_per_row_and_the_values_that_were_asked_for() {
         let given = arrow_cast::cast(&given, found.data_type()).unwrap();
         assert_eq!(&given, found, "{name}");
     }
+}
+
+/// Large values that repeat make neither the index nor the sidecar need more memory than a few of them.
+#[test]
+fn large_interned_values_end_groups_of_the_index_and_stand_whole_in_the_sidecar() {
+    let values = ["é\u{1}\"".repeat(1 << 18), "x".repeat(1 << 20)];
+    let rows = |from: u64| {
+        let texts = (from..from + 5).map(|n| (n % 3 != 2).then(|| &*values[n as usize % 2]));
+        let texts: arrow_array::StringArray = texts.collect();
+        RecordBatch::try_from_iter([("text", Arc::new(texts) as ArrayRef)]).unwrap()
+    };
+    let sidecar = Some("texts.json".to_owned());
+    let spec = FieldSpec { intern: true, index: true, sidecar, ..FieldSpec::default() };
+    let specs = BTreeMap::from([("text".to_owned(), spec)]);
+    let schema = RowSchema::infer(&rows(0).schema(), &specs, None).unwrap();
+    let partition = Partition::of_every_kind(1, Fates::All);
+    let options = WriterOptions {
+        schema,
+        stages: vec!["read".to_owned()],
+        ..partition.options("out", ShardLimits::default())
+    };
+    let storage = memory(Overlap::Now);
+    let (mut writer, _) = Writer::open(Arc::clone(&storage), options).unwrap();
+    for from in [0, 5, 10] {
+        writer.append(&Batch::of_rows(rows(from), from)).unwrap();
+    }
+    let shard = writer.finish().unwrap().shards.pop().unwrap();
+    let sidecar: Value =
+        serde_json::from_slice(&read(&*storage, &shard.path().join("texts.json"))).unwrap();
+    assert_eq!(sidecar, json!({"0": values[0], "1": values[1]}));
+    let index = bytes::Bytes::from(read(&*storage, &shard.path().join("index.parquet")));
+    let reader =
+        parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(index).unwrap();
+    let groups: Vec<_> =
+        reader.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).collect();
+    // Four mebibytes each, with the absent rows between and behind them.
+    assert_eq!(groups, [6, 6, 3]);
+    let read: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
+    let read = arrow_select::concat::concat_batches(&read[0].schema(), &read).unwrap();
+    let given = [rows(0), rows(5), rows(10)];
+    let given = arrow_select::concat::concat_batches(&given[0].schema(), &given).unwrap();
+    let found = read.column_by_name("text").unwrap();
+    assert_eq!(&arrow_cast::cast(given.column(0), found.data_type()).unwrap(), found);
+    assert!(verify_shard(&storage, shard.path()).is_ok());
 }
 
 #[test]

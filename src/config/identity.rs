@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_versions_of_stages_are_in_the_cache_key() {
         let identity = read(PLAIN).unwrap().identity();
-        assert_eq!(identity.json["versions"], json!(["lines@3", "upper@1", "shard@2"]));
+        assert_eq!(identity.json["versions"], json!(["lines@3", "upper@1", "shard@3"]));
     }
 
     #[test]
@@ -206,10 +206,10 @@ mod tests {
                 "type": "lines",
             }],
             "transforms": [{"name": "upper", "settings": {"column": "line"}, "type": "upper"}],
-            "versions": ["lines@3", "upper@1", "shard@2"],
+            "versions": ["lines@3", "upper@1", "shard@3"],
         });
         assert_eq!(identity.json, want);
-        assert_eq!(identity.cache_key, "080c4b24cdde0724");
+        assert_eq!(identity.cache_key, "91e19f2bae570a9c");
         let stored = serde_json::to_string(&identity.json).unwrap();
         let read_back: Value = serde_json::from_str(&stored).unwrap();
         assert_eq!(crate::fingerprint::cache_key(&read_back), identity.cache_key);

@@ -25,7 +25,7 @@ pub(super) fn encode(array: &ArrayRef) -> Result<(ScalarBuffer<i64>, Buffer), Ba
     for row in 0..array.len() {
         node.write(row, &mut text).map_err(|NoForm(value)| {
             let hint = "replace it by null before";
-            Bad::new(row, "not-json", format!("{value} has no form in JSON"), hint)
+            Bad::new(row, "not_json", format!("{value} has no form in JSON"), hint)
         })?;
         offsets.push(i64::try_from(text.len()).unwrap_or(i64::MAX));
     }

@@ -63,6 +63,8 @@ impl Bad {
 }
 
 const SHAPE_HINT: &str = "correct the shape in [dataset.fields], or reject such rows before";
+/// Characters of a value that a message shows.
+const MOST_SHOWN: usize = 40;
 const FIT_HINT: &str = "choose a wider dtype in [dataset.fields], or reject such rows before";
 
 /// The field's values in `array`; `above` tells in which rows a struct around it is null.
@@ -249,7 +251,7 @@ fn dense(array: &ArrayRef, field: &Field, recipe: &Recipe) -> Result<ColumnData,
 /// The bytes of the scalars of all rows.
 pub(super) fn items(lists: &Lists, leaf: &Leaf, field: &Field) -> Result<Buffer, Bad> {
     scalars(&lists.items, leaf, field)
-        .map_err(|bad| Bad::new(lists.row_of(bad.index), "out-of-range", bad.message, FIT_HINT))
+        .map_err(|bad| Bad::new(lists.row_of(bad.index), "out_of_range", bad.message, FIT_HINT))
 }
 
 fn byte_strings(offsets: ScalarBuffer<i64>, bytes: Buffer, field: &Field) -> ColumnData {
@@ -417,7 +419,7 @@ fn checked(offsets: &[i64], bytes: &Buffer, check: Check) -> Result<(), Bad> {
     for (row, value) in rows(offsets, bytes).enumerate() {
         let Ok(text) = std::str::from_utf8(value) else {
             let hint = "store the field as `dtype = \"binary\"`, or reject such rows before";
-            return Err(Bad::new(row, "not-utf8", "its bytes are not UTF-8", hint));
+            return Err(Bad::new(row, "not_utf8", "its bytes are not UTF-8", hint));
         };
         if check == Check::Json
             && let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(text)
@@ -426,7 +428,7 @@ fn checked(offsets: &[i64], bytes: &Buffer, check: Check) -> Result<(), Bad> {
             // No text of the parser's, which may change with it: messages are kept with rejects.
             let message =
                 format!("it is not JSON from line {}, column {} on", e.line(), e.column());
-            return Err(Bad::new(row, "not-json", message, hint));
+            return Err(Bad::new(row, "not_json", message, hint));
         }
     }
     Ok(())
@@ -440,7 +442,8 @@ fn codes(offsets: &[i64], bytes: &Buffer, field: &Field) -> Result<ColumnData, B
     let mut codes = Vec::with_capacity(offsets.len() * size);
     for (row, value) in rows(offsets, bytes).enumerate() {
         let Some(code) = known.get(value) else {
-            let message = format!("{:?} is not in `categorical`", String::from_utf8_lossy(value));
+            let shown: String = String::from_utf8_lossy(value).chars().take(MOST_SHOWN).collect();
+            let message = format!("{shown:?} is not in `categorical`");
             return Err(Bad::new(row, "category", message, "add it to the list, at its end"));
         };
         codes.extend_from_slice(code.to_le_bytes().get(..size).unwrap_or_default());

@@ -66,7 +66,7 @@ impl Lists {
                 let hint = "fill it before, or store the field as `dtype = \"json\"`";
                 return Err(Bad::new(
                     lists.row_of(index),
-                    "null-item",
+                    "null_item",
                     "a null within a list",
                     hint,
                 ));

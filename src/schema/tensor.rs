@@ -22,7 +22,7 @@ pub(super) fn tensor(array: &ArrayRef, leaf: &Leaf, field: &Field) -> Result<Col
     let missing =
         |part: &ArrayRef| part.logical_nulls().and_then(|nulls| nulls.iter().position(|v| !v));
     if let Some(row) = missing(data).or(missing(shape)) {
-        return Err(Bad::new(row, "null-item", "`data` or `shape` is null", HINT));
+        return Err(Bad::new(row, "null_item", "`data` or `shape` is null", HINT));
     }
     let data = Lists::new(data, &[Level::Varying])?;
     let bytes = items(&data, leaf, field)?;

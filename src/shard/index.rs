@@ -1,9 +1,15 @@
 //! `index.parquet`: one Parquet row per row, made in one pass over the field files.
 //!
-//! Invariant: the file is a function of the shard's rows. Row groups, encodings and the writer's
-//! name are fixed, and rows are handed over one group at a time.
+//! Invariants:
+//! 1. The file is a function of the shard's rows. Row groups, encodings and the writer's name are fixed,
+//!    and rows are handed over one group at a time.
+//! 2. A group has no more values in memory than [`GROUP_BYTES`], or a single row's, however large and
+//!    however often repeated interned values are.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,11 +29,14 @@ use super::stream::Stream;
 use crate::schema::{Column, ColumnData, Field, FileRole, Kind, RowSchema};
 use crate::storage::{ReadFile, Storage};
 
-/// Rows of a row group.
+/// Most rows of a row group.
 pub(super) const GROUP_ROWS: usize = 65_536;
 
 /// What a column takes beside its rows: its file, its encoder, and its place in the footer.
 pub(super) const COLUMN_BYTES: u64 = 10 << 10;
+
+/// Most bytes of the values of a row group with more than one row.
+const GROUP_BYTES: u64 = 4 << 20;
 
 /// The column that numbers the rows.
 const ROW: &str = "row";
@@ -96,7 +105,8 @@ fn write_groups(
         ArrowWriter::try_new(sink, Arc::clone(columns), Some(properties)).map_err(Stop::Parquet)?;
     let mut from = 0;
     while from < n_rows {
-        let n = usize::try_from(n_rows - from).map_or(GROUP_ROWS, |left| left.min(GROUP_ROWS));
+        let left = usize::try_from(n_rows - from).map_or(GROUP_ROWS, |left| left.min(GROUP_ROWS));
+        let n = rows_of_group(readers, left)?;
         let to = from + n as u64;
         let rows: Int64Array = (from.cast_signed()..to.cast_signed()).collect();
         let mut arrays: Vec<ArrayRef> = vec![Arc::new(rows)];
@@ -111,16 +121,62 @@ fn write_groups(
     writer.close().map(drop).map_err(Stop::Parquet)
 }
 
+/// How many of the next `left` rows make a group. Looks at no more than a few times as many.
+fn rows_of_group(readers: &mut [Reader<'_>], left: usize) -> Result<usize, Stop> {
+    let mut n_seen = left.min(1024);
+    loop {
+        let mut sizes = vec![0; n_seen];
+        for reader in &mut *readers {
+            reader.look_ahead(n_seen, &mut sizes)?;
+        }
+        let n = rows_that_fit(&sizes);
+        if n < n_seen || n_seen == left {
+            return Ok(n);
+        }
+        n_seen = left.min(4 * n_seen);
+    }
+}
+
+/// How many of the rows of these sizes make a group.
+fn rows_that_fit(sizes: &[u64]) -> usize {
+    let mut bytes = 0_u64;
+    let is_full = sizes.iter().position(|size| {
+        bytes = bytes.saturating_add(*size);
+        bytes > GROUP_BYTES
+    });
+    is_full.unwrap_or(sizes.len()).max(1)
+}
+
 /// Reads what the index says of one field, a group of rows at a time.
 struct Reader<'a> {
     field: &'a Field,
     has_value: bool,
     values: Option<Stream>,
     valid: Option<Stream>,
+    /// Ends of the rows' entries, and those that were looked at ahead, behind the end of the row before.
     offsets: Option<Stream>,
-    last_offset: i64,
+    ends: Vec<i64>,
     codes: Option<Stream>,
-    dictionary: Option<(Box<dyn ReadFile>, Box<dyn ReadFile>)>,
+    codes_ahead: Vec<i32>,
+    dictionary: Option<Dictionary>,
+}
+
+/// The values of an interned field.
+struct Dictionary {
+    values: Box<dyn ReadFile>,
+    offsets: Box<dyn ReadFile>,
+}
+
+impl Dictionary {
+    /// Where the value of a code lies; nowhere, where there is none.
+    fn place(&self, code: i32) -> Result<Range<u64>, ShardError> {
+        let Ok(code) = u64::try_from(code) else { return Ok(0..0) };
+        let mut ends = [0; 16];
+        self.offsets.read_at(&mut ends, code * 8)?;
+        let [from, to] = ends.as_chunks::<8>().0 else { return Ok(0..0) };
+        let (from, to) = (u64::from_le_bytes(*from), u64::from_le_bytes(*to));
+        Ok(from..to.max(from))
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -136,8 +192,9 @@ impl<'a> Reader<'a> {
             values: None,
             valid: None,
             offsets: None,
-            last_offset: 0,
+            ends: Vec::new(),
             codes: None,
+            codes_ahead: Vec::new(),
             dictionary: None,
         };
         let (mut dict, mut dict_offsets) = (None, None);
@@ -149,7 +206,7 @@ impl<'a> Reader<'a> {
                 FileRole::Values if has_value => this.values = Some(Stream::open(storage, &path)?),
                 FileRole::Offsets if has_value => {
                     let mut offsets = Stream::open(storage, &path)?;
-                    this.last_offset = offsets.take_i64()?;
+                    this.ends.push(offsets.take_i64()?);
                     this.offsets = Some(offsets);
                 }
                 FileRole::Dict if has_value => dict = Some(storage.open(&path)?),
@@ -157,7 +214,8 @@ impl<'a> Reader<'a> {
                 _ => {}
             }
         }
-        this.dictionary = dict.zip(dict_offsets);
+        this.dictionary =
+            dict.zip(dict_offsets).map(|(values, offsets)| Dictionary { values, offsets });
         Ok(this)
     }
 
@@ -177,7 +235,48 @@ impl<'a> Reader<'a> {
         columns
     }
 
-    /// Adds the columns of the next `n` rows.
+    /// Adds to `sizes` the bytes of the values of the next `n` rows.
+    fn look_ahead(&mut self, n: usize, sizes: &mut [u64]) -> Result<(), Stop> {
+        if let Some(stream) = &mut self.codes {
+            while self.codes_ahead.len() < n {
+                self.codes_ahead.push(stream.take_i32()?);
+            }
+        }
+        if !self.has_value {
+            return Ok(());
+        }
+        let unit = self.field.unit_bytes() as u64;
+        if let Some(dictionary) = &self.dictionary {
+            // Most values come again: each is looked up once.
+            let mut known = HashMap::new();
+            for (size, code) in sizes.iter_mut().zip(&self.codes_ahead) {
+                let bytes = match known.entry(*code) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(new) => {
+                        let place = dictionary.place(*code)?;
+                        *new.insert(place.end - place.start)
+                    }
+                };
+                *size += bytes;
+            }
+        } else if let Some(stream) = &mut self.offsets {
+            while self.ends.len() <= n {
+                self.ends.push(stream.take_i64()?);
+            }
+            for (size, ends) in sizes.iter_mut().zip(self.ends.windows(2)) {
+                if let [from, to] = ends {
+                    *size += (to - from).unsigned_abs() * unit;
+                }
+            }
+        } else {
+            for size in sizes.iter_mut() {
+                *size += unit;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the columns of the next `n` rows, which were looked at ahead.
     fn next(&mut self, n: usize, arrays: &mut Vec<ArrayRef>) -> Result<(), Stop> {
         let mut valid = match &mut self.valid {
             Some(valid) => Some(valid.take(n)?.to_vec()),
@@ -187,11 +286,8 @@ impl<'a> Reader<'a> {
             let has: BooleanArray = valid.iter().map(|byte| Some(*byte != 0)).collect();
             arrays.push(Arc::new(has));
         }
-        let mut codes = Vec::new();
-        if let Some(stream) = &mut self.codes {
-            for _ in 0..n {
-                codes.push(stream.take_i32()?);
-            }
+        let codes: Vec<i32> = self.codes_ahead.drain(..n.min(self.codes_ahead.len())).collect();
+        if self.codes.is_some() {
             let present = |code: &i32| (*code >= 0).then_some(i64::from(*code));
             arrays.push(Arc::new(codes.iter().map(present).collect::<Int64Array>()));
         }
@@ -225,15 +321,11 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&mut self, n: usize) -> Result<ColumnData, Stop> {
-        let mut offsets = vec![0];
-        let first = self.last_offset;
-        if let Some(stream) = &mut self.offsets {
-            for _ in 0..n {
-                self.last_offset = stream.take_i64()?;
-                offsets.push(self.last_offset - first);
-            }
-        }
-        let n_entries = usize::try_from(self.last_offset - first).unwrap_or_default();
+        let first = self.ends.first().copied().unwrap_or_default();
+        let offsets: Vec<i64> = self.ends.iter().take(n + 1).map(|end| end - first).collect();
+        self.ends.drain(..n.min(self.ends.len()));
+        let n_entries = offsets.last().and_then(|end| usize::try_from(*end).ok());
+        let n_entries = n_entries.unwrap_or_default();
         let bytes = match &mut self.values {
             Some(values) => values.take(n_entries * self.field.unit_bytes())?.to_vec(),
             None => Vec::new(),
@@ -246,17 +338,14 @@ impl<'a> Reader<'a> {
     fn interned(&self, codes: &[i32]) -> Result<ColumnData, Stop> {
         let mut offsets = vec![0];
         let mut bytes = Vec::new();
-        let mut ends = [0; 16];
         for code in codes {
-            if let (Some((values, places)), Ok(code)) = (&self.dictionary, u64::try_from(*code)) {
-                places.read_at(&mut ends, code * 8)?;
-                let [from, to] = ends.as_chunks::<8>().0 else { continue };
-                let (from, to) = (u64::from_le_bytes(*from), u64::from_le_bytes(*to));
+            if let Some(dictionary) = &self.dictionary {
+                let place = dictionary.place(*code)?;
                 let start = bytes.len();
-                let n = usize::try_from(to.saturating_sub(from)).unwrap_or_default();
+                let n = usize::try_from(place.end - place.start).unwrap_or_default();
                 bytes.resize(start + n, 0);
                 if let Some(room) = bytes.get_mut(start..) {
-                    values.read_at(room, from)?;
+                    dictionary.values.read_at(room, place.start)?;
                 }
             }
             offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));

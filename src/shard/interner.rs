@@ -16,6 +16,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Most bytes of values that an interner keeps.
 pub(super) const KEPT_BYTES: usize = 4 << 20;
 
+/// Most bytes of a value that is kept only until the next one comes. A larger one is hashed again: the
+/// last values of several fields may be from several rows, so together they may be larger than a row.
+pub(super) const LAST_BYTES: usize = 1 << 20;
+
 /// What keeping a value takes beside its bytes.
 const ENTRY_BYTES: usize = 192;
 
@@ -127,9 +131,11 @@ impl Interner {
             self.kept_bytes = bytes;
             return;
         }
-        self.last_code = Some(code);
         self.last.clear();
-        self.last.extend_from_slice(value);
+        self.last_code = (value.len() <= LAST_BYTES).then_some(code);
+        if self.last_code.is_some() {
+            self.last.extend_from_slice(value);
+        }
     }
 
     /// Number of distinct values.

@@ -27,13 +27,19 @@ pub fn memory_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
     let fields = schema.fields();
     let interned = fields.iter().filter(|field| field.kind == Kind::Interned).count() as u64;
     let values = limits.intern_values.min(limits.rows).saturating_mul(VALUE_BYTES);
-    let values = values.saturating_add(interner::KEPT_BYTES as u64);
-    let last_values = if interned > 0 { limits.row_bytes } else { 0 };
+    // The last value, in a buffer that may have grown to twice its size.
+    let values = values.saturating_add((interner::KEPT_BYTES + 2 * interner::LAST_BYTES) as u64);
+    // A value that is read again for a sidecar or the index when the shard is sealed.
+    let has_large = |field: &Field| {
+        let is_indexed = field.index || schema.key().is_some_and(|key| key.name == field.name);
+        field.sidecar.is_some() || (is_indexed && field.kind != Kind::Fixed)
+    };
+    let sealed = if fields.iter().any(has_large) { limits.row_bytes } else { 0 };
     let keys = schema.key().map_or(0, |_| limits.rows.saturating_mul(KEY_BYTES));
     interned
         .saturating_mul(values)
         .saturating_add(keys)
-        .saturating_add(last_values)
+        .saturating_add(sealed)
         .saturating_add(files_bytes(fields, interned).max(index_bytes(schema, limits)))
         .saturating_add(SEAL_BYTES)
 }

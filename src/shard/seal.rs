@@ -319,21 +319,31 @@ fn write_sidecar(
     };
     let (mut values, mut offsets) = (open(FileRole::Dict)?, open(FileRole::DictOffsets)?);
     let mut from = offsets.take_i64()?;
-    let mut line = Vec::new();
+    let (mut line, mut is_empty) = (Vec::new(), true);
     to.append(b"{")?;
     for code in 0..offsets.left() / 8 {
         let end = offsets.take_i64()?;
         let value = values.take(usize::try_from(end - from).unwrap_or_default())?;
         let damaged = |_| Damage::Dictionary { stem: field.stem.clone() };
-        let text = std::str::from_utf8(value).map_err(damaged)?;
-        line.clear();
+        let mut text = std::str::from_utf8(value).map_err(damaged)?;
         let begin = if code == 0 { "\n  " } else { ",\n  " };
-        line.extend_from_slice(format!("{begin}\"{code}\": ").as_bytes());
-        // Text into memory: this cannot fail.
-        drop(serde_json::to_writer(&mut line, text));
-        to.append(&line)?;
+        to.append(format!("{begin}\"{code}\": \"").as_bytes())?;
+        // A piece at a time: a character may become six.
+        while !text.is_empty() {
+            let (now, later) = text.split_at(text.floor_char_boundary(PIECE_BYTES));
+            line.clear();
+            // Text into memory: this cannot fail.
+            drop(serde_json::to_writer(&mut line, now));
+            to.append(line.get(1..line.len() - 1).unwrap_or_default())?;
+            text = later;
+        }
+        to.append(b"\"")?;
         from = end;
+        is_empty = false;
     }
-    to.append(if line.is_empty() { b"}\n" } else { b"\n}\n" })?;
+    to.append(if is_empty { b"}\n" } else { b"\n}\n" })?;
     Ok(())
 }
+
+/// Bytes of a text that are escaped at once.
+const PIECE_BYTES: usize = 64 << 10;

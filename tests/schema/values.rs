@@ -203,13 +203,13 @@ fn lists_that_do_not_fit_are_refused_with_their_row() {
         (
             lists(&[&[1, 2], &[3, -1]]),
             plain(),
-            "null-item",
+            "null_item",
             "row 1, field `x`: a null within a list",
         ),
         (
             nested(&[&[1], &[2], &[3], &[-1]], 2),
             plain(),
-            "null-item",
+            "null_item",
             "row 1, field `x`: a null within a list",
         ),
         (
@@ -251,7 +251,7 @@ fn lists_that_do_not_fit_are_refused_with_their_row() {
         (
             lists(&[&[1], &[2, 300]]),
             stored(Stored::Uint8),
-            "out-of-range",
+            "out_of_range",
             "row 1, field `x`: 300 does not fit uint8",
         ),
     ] {
@@ -275,25 +275,25 @@ fn strings_that_are_not_what_they_should_be_are_refused_with_their_row() {
         (
             text(&["{}", "{a"]),
             stored(Stored::Json),
-            "not-json",
+            "not_json",
             "row 1, field `x`: it is not JSON from line 1, column ",
         ),
         (
             text(&["1 2"]),
             stored(Stored::Json),
-            "not-json",
+            "not_json",
             "row 0, field `x`: it is not JSON from line 1, column ",
         ),
         (
             bytes(&[b"ok", b"\xff"]),
             stored(Stored::Utf8),
-            "not-utf8",
+            "not_utf8",
             "row 1, field `x`: its bytes are not UTF-8",
         ),
         (
             bytes(&[b"1", b"\"\xff\""]),
             stored(Stored::Json),
-            "not-utf8",
+            "not_utf8",
             "row 1, field `x`: its bytes are not UTF-8",
         ),
         (
