@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::machine::table::Target;
 use crate::machine::{Numbers, Result};
+use crate::peers::{MEMMAP, NUMPY, POLARS, PYARROW, Script};
+use crate::{arrays, tables};
 
 /// One pipeline and what it reads.
 #[derive(Debug)]
@@ -15,8 +17,10 @@ pub(crate) struct Case {
     pub(crate) about: &'static str,
     /// The pipeline definition.
     pub(crate) definition: PathBuf,
-    /// What `memmap.py` is asked to do: `files` or `csv`, and where.
-    pub(crate) by_hand: (&'static str, PathBuf),
+    /// The scripts that it is compared with, what they are asked to read, and where.
+    pub(crate) scripts: &'static [Script],
+    pub(crate) kind: &'static str,
+    pub(crate) read_by_hand: PathBuf,
     pub(crate) n_rows: u64,
     /// Bytes of the inputs.
     pub(crate) bytes: u64,
@@ -25,7 +29,8 @@ pub(crate) struct Case {
 }
 
 /// The names of the cases.
-pub(crate) const NAMES: [&str; 3] = ["files", "wide", "tiny"];
+pub(crate) const NAMES: [&str; 8] =
+    ["files", "wide", "tiny", "csv", "jsonl", "parquet", "idx", "npy"];
 
 /// Bytes of a file of the first case.
 const FILE_BYTES: usize = 88 << 10;
@@ -40,6 +45,11 @@ impl Case {
             "files" => files(dir, if quick { 2_048 } else { 16_384 }),
             "wide" => wide(dir, if quick { 100_000 } else { 1_000_000 }),
             "tiny" => tiny(dir, if quick { 1_000_000 } else { 5_000_000 }),
+            "csv" => table(dir, &CSV, if quick { 200_000 } else { 2_000_000 }),
+            "jsonl" => table(dir, &JSONL, if quick { 200_000 } else { 2_000_000 }),
+            "parquet" => table(dir, &PARQUET, if quick { 1_000_000 } else { 6_000_000 }),
+            "idx" => array(dir, &IDX, if quick { 60_000 } else { 600_000 }),
+            "npy" => array(dir, &NPY, if quick { 40_000 } else { 240_000 }),
             other => Err(format!("there is no shape `{other}`, only {}", NAMES.join(", ")).into()),
         }
     }
@@ -60,7 +70,9 @@ fn files(dir: &Path, n_rows: u64) -> Result<Case> {
         name: "files",
         about: "binary files of 88 KiB",
         definition: define(dir, "files", "*/*.bin", "")?,
-        by_hand: ("files", dir.join("in")),
+        scripts: &[MEMMAP],
+        kind: "files",
+        read_by_hand: dir.join("in"),
         n_rows,
         bytes: n_rows * FILE_BYTES as u64,
         target: Target::Ratio(0.9),
@@ -117,9 +129,101 @@ fn csv(
         name,
         about,
         definition: define(dir, "csv", "rows.csv", more)?,
-        by_hand: ("csv", path.clone()),
+        scripts: &[MEMMAP],
+        kind: "csv",
+        read_by_hand: path.clone(),
         n_rows,
         bytes: path.metadata()?.len(),
+        target: Target::Open,
+    })
+}
+
+/// A format that the table is written in.
+struct Format {
+    name: &'static str,
+    about: &'static str,
+    write: fn(&Path, u64) -> Result<()>,
+    /// Settings of the source.
+    settings: &'static str,
+    scripts: &'static [Script],
+}
+
+const CSV: Format = Format {
+    name: "csv",
+    about: "CSV of three integers, three floats and two texts",
+    write: tables::csv,
+    // As pyarrow reads CSV unless it is told otherwise.
+    settings: "newlines_in_values = false\n",
+    scripts: &[PYARROW, POLARS, NUMPY],
+};
+const JSONL: Format = Format {
+    name: "jsonl",
+    about: "the same table as JSON Lines",
+    write: tables::jsonl,
+    settings: "",
+    scripts: &[PYARROW, POLARS, NUMPY],
+};
+/// NumPy reads no Parquet.
+const PARQUET: Format = Format {
+    name: "parquet",
+    about: "the same table as Parquet, Snappy",
+    write: tables::parquet,
+    settings: "",
+    scripts: &[PYARROW, POLARS],
+};
+/// Neither pyarrow nor polars reads arrays.
+const IDX: Format = Format {
+    name: "idx",
+    about: "IDX files of 28 by 28 images and their labels",
+    write: arrays::idx,
+    settings: "labels = \"*-labels-*\"\n",
+    scripts: &[NUMPY],
+};
+const NPY: Format = Format {
+    name: "npy",
+    about: ".npy files of float32[512]",
+    write: arrays::npy,
+    settings: "",
+    scripts: &[NUMPY],
+};
+
+/// What the definitions of these formats say beside the source: both cores have something to do.
+const TWO_AT_ONCE: &str = "[dataset]\npartition_bytes = \"32MiB\"\n[run]\njobs = 2\n";
+
+/// A file of the table.
+fn table(dir: &Path, format: &Format, n_rows: u64) -> Result<Case> {
+    let file = format!("rows.{}", format.name);
+    let path = dir.join("in").join(&file);
+    (format.write)(&path, n_rows)?;
+    case(dir, format, &file, path, n_rows)
+}
+
+/// A folder of arrays.
+fn array(dir: &Path, format: &Format, n_rows: u64) -> Result<Case> {
+    (format.write)(&dir.join("in"), n_rows)?;
+    let path = if format.name == "idx" { "*-images-*" } else { "*.npy" };
+    case(dir, format, path, dir.join("in"), n_rows)
+}
+
+fn case(
+    dir: &Path,
+    format: &Format,
+    path: &str,
+    read_by_hand: PathBuf,
+    n_rows: u64,
+) -> Result<Case> {
+    let sizes = fs::read_dir(dir.join("in"))?.map(|entry| Ok(entry?.metadata()?.len()));
+    let bytes = sizes.sum::<Result<u64>>()?;
+    let more = format!("{}{TWO_AT_ONCE}", format.settings);
+    Ok(Case {
+        name: format.name,
+        about: format.about,
+        definition: define(dir, format.name, path, &more)?,
+        scripts: format.scripts,
+        kind: format.name,
+        read_by_hand,
+        n_rows,
+        bytes,
         target: Target::Open,
     })
 }

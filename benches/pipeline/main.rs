@@ -1,10 +1,12 @@
-//! `rowmill run` from start to end: against the plain writer, beside a script with `numpy.memmap`,
-//! killed and resumed, and with nothing left to do.
+//! `rowmill run` from start to end: against the plain writer, against scripts with pyarrow, polars and
+//! NumPy, killed and resumed, and with nothing left to do.
 //!
 //!     cargo bench --bench pipeline [-- --quick] [--shape files] [--only resume] [--json]
 //!
-//! Shapes are files, wide and tiny (see `inputs`). Times are those of processes, start included;
-//! inputs are cached by the system. What was measured and why is in `docs/performance.md`.
+//! Shapes are files, wide and tiny, and csv, jsonl, parquet, idx and npy (see `inputs`). Of the latter,
+//! the scripts end in the bytes that Rowmill has in the files of its fields; this is checked. Times
+//! are those of processes, start included; inputs are cached by the system. What was measured and why
+//! is in `docs/performance.md`.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -12,22 +14,31 @@
     clippy::disallowed_types,
     reason = "a bench measures the file system beside Rowmill, and says what it found"
 )]
-#![expect(clippy::cast_precision_loss, reason = "made-up values, and rates for people")]
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "made-up values, and rates for people"
+)]
 
+mod arrays;
 mod inputs;
+#[expect(dead_code, reason = "the store's bench compares pairs, without scripts")]
 #[path = "../machine/mod.rs"]
 mod machine;
+mod peers;
+mod tables;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use inputs::{Case, NAMES};
 use machine::plain::Plain;
 use machine::table::{Figure, Target};
-use machine::{Args, Result, Scratch, compare, lanes, median, remove, timed};
+use machine::{Args, Result, Scratch, lanes, median, remove, timed};
+use peers::{Runner, checked, in_turn};
 use serde_json::Value;
 
 /// What the definitions leave at its default.
@@ -70,30 +81,37 @@ fn measure(case: &Case, rounds: usize, out: &Path, other: &Path) -> Result<Vec<F
         again.push(time);
     }
     let files = files_of(&report)?;
-    let build = || {
-        remove(out)?;
-        Ok(run(case, out, &[])?.0)
-    };
     let plain = Plain::new();
-    let against_plain = compare(rounds, build, || {
+    let mut names = vec!["plain"];
+    let mut runners: Vec<Runner> = vec![Box::new(|dir| Ok(plain.write(dir, &files)?))];
+    for script in case.scripts {
+        if let Some(lacks) = script.lacks()? {
+            eprintln!("{}: {} is SKIPPED: {lacks}", case.name, script.name);
+            continue;
+        }
         remove(other)?;
-        Ok(plain.write(other, &files)?)
-    })?;
-    let against_script = compare(rounds, build, || {
-        remove(other)?;
-        by_hand(case, other)
-    })?;
+        script.run(case, other)?;
+        script.check(&dataset_of(&report)?, other)?;
+        names.push(script.name);
+        runners.push(Box::new(|dir| script.run(case, dir)));
+    }
+    let ours: Runner = Box::new(|dir| Ok(run(case, dir, &[])?.0));
+    let compared = in_turn(rounds, (ours, out), (runners, other))?;
     remove(other)?;
     let again = median(again).as_secs_f64() * 1e3;
     let rows = (case.n_rows as f64 / 1e3, "k rows/s");
     let title = |what| (case.name, what);
     let most = Target::AtMost(MEMORY_MIB + 64.0);
-    Ok(vec![
-        Figure::rate(title("run"), (bytes / 1e9, "GB/s"), "plain", against_plain, case.target),
-        Figure::rate(title("run, rows"), rows, "memmap.py", against_script, Target::Open),
-        Figure::alone(title("run again, up to date"), (again, "ms"), Target::Open),
-        Figure::alone(title("peak memory"), (peak / MIB, "MiB"), most),
-    ])
+    let mut figures = Vec::new();
+    for (name, pair) in names.into_iter().zip(compared) {
+        figures.push(match name {
+            "plain" => Figure::rate(title("run"), (bytes / 1e9, "GB/s"), name, pair, case.target),
+            _ => Figure::rate(title("run, rows"), rows, name, pair, Target::Open),
+        });
+    }
+    figures.push(Figure::alone(title("run again, up to date"), (again, "ms"), Target::Open));
+    figures.push(Figure::alone(title("peak memory"), (peak / MIB, "MiB"), most));
+    Ok(figures)
 }
 
 fn rowmill(case: &Case, out: &Path, more: &[&str]) -> Command {
@@ -109,25 +127,6 @@ fn run(case: &Case, out: &Path, more: &[&str]) -> Result<(Duration, Value)> {
     Ok((time, serde_json::from_slice(&checked(output)?)?))
 }
 
-fn by_hand(case: &Case, out: &Path) -> Result<Duration> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pipeline/memmap.py");
-    let (kind, inputs) = &case.by_hand;
-    let mut python = Command::new("python3");
-    // Nothing here multiplies matrices: its threads would only stand in the way.
-    python.env("OPENBLAS_NUM_THREADS", "1");
-    python.arg("-B").arg(script).arg(kind).arg(inputs).arg(out);
-    let (time, output) = timed(|| Ok(python.output()?))?;
-    checked(output)?;
-    Ok(time)
-}
-
-fn checked(output: Output) -> Result<Vec<u8>> {
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    Err(String::from_utf8_lossy(&output.stderr).into_owned().into())
-}
-
 fn number(report: &Value, key: &str) -> Result<f64> {
     report
         .get(key)
@@ -135,11 +134,15 @@ fn number(report: &Value, key: &str) -> Result<f64> {
         .ok_or_else(|| format!("no `{key}` in the report").into())
 }
 
+fn dataset_of(report: &Value) -> Result<PathBuf> {
+    let dataset = report.get("dataset").and_then(Value::as_str).ok_or("no `dataset`")?;
+    Ok(dataset.into())
+}
+
 /// The sizes of the files of all shards, in as many lanes as Rowmill has jobs.
 fn files_of(report: &Value) -> Result<Vec<Vec<machine::plain::Shard>>> {
-    let dataset = report.get("dataset").and_then(Value::as_str).ok_or("no `dataset`")?;
     let mut files = vec![Vec::new(); lanes()];
-    for (n, shard) in fs::read_dir(Path::new(dataset).join("shards"))?.enumerate() {
+    for (n, shard) in fs::read_dir(dataset_of(report)?.join("shards"))?.enumerate() {
         let lane = n % files.len();
         files[lane].push(Plain::shard_like(&shard?.path())?);
     }
