@@ -29,7 +29,8 @@ pub(super) struct Reader {
     input: usize,
     /// Where in it reading begins, if not at its first record.
     from: Option<Start>,
-    current: Option<Current>,
+    /// In a box, as it changes hands with each record.
+    current: Option<Box<Current>>,
     /// Rows of the last batch, for as many of which the next one makes room.
     n_rows_before: usize,
 }
@@ -174,8 +175,7 @@ impl Reader {
         if records.n_fields() != self.kinds.len() {
             return Ok(Some(Err(ragged(records, self.kinds.len()))));
         }
-        let text = records.text();
-        if !self.csv.allows_newlines() && (text.contains(&b'\n') || text.contains(&b'\r')) {
+        if !self.csv.allows_newlines() && records.holds_line_end() {
             let message = "a field holds a line end, but `newlines_in_values` is false";
             let bad = BadRow::new(LINE_END_IN_VALUE, message);
             return Ok(Some(Err(bad.hint("set `newlines_in_values = true`"))));
@@ -184,12 +184,21 @@ impl Reader {
     }
 
     fn append(&self, current: &Current, columns: &mut Columns) -> Result<(), BadRow> {
+        // Looked at once for all fields, which are short.
+        let text = std::str::from_utf8(current.records.text()).ok();
         for (column, builder) in columns.builders.iter_mut().enumerate() {
             let index = current.order.as_ref().and_then(|o| o.get(column)).unwrap_or(&column);
-            let field = current.records.field(*index);
+            let range = current.records.range_of(*index);
+            let field = current.records.text().get(range.clone()).unwrap_or_default();
             if self.csv.is_null(field) {
                 builder.append_null();
-            } else if let Err(why) = builder.append_text(field) {
+                continue;
+            }
+            let appended = match text.and_then(|text| text.get(range)) {
+                Some(text) => builder.append_utf8(text),
+                None => builder.append_text(field),
+            };
+            if let Err(why) = appended {
                 let shown: String = String::from_utf8_lossy(field).chars().take(40).collect();
                 let kind = self.kinds.get(column).copied().unwrap_or(ValueType::Utf8);
                 let name = self.schema.fields().get(column).map_or("", |f| f.name().as_str());
@@ -214,7 +223,7 @@ impl Reader {
         columns: &mut Columns,
         draft: &mut Draft,
         read: &InputRange,
-        mut current: Current,
+        mut current: Box<Current>,
     ) -> Result<bool, SourceError> {
         let found = self.advance(&mut current);
         let on_error = self.limits.on_error;
@@ -231,7 +240,7 @@ impl Reader {
             }
         };
         // Offsets, numbers and validity beside the bytes of texts.
-        let row_bytes = current.records.text().len() + 9 * self.kinds.len();
+        let row_bytes = current.records.n_bytes() + 9 * self.kinds.len();
         let n_bytes = columns.n_bytes + draft.reject_bytes() + row_bytes;
         let is_full = draft.len() >= self.limits.rows || n_bytes > self.limits.bytes;
         if draft.len() > 0 && is_full {
@@ -296,7 +305,7 @@ impl BatchReader for Reader {
             let opened = match self.current.take() {
                 Some(current) => Ok(current),
                 None if draft.len() >= self.limits.rows => break,
-                None => self.begin(self.input, read),
+                None => self.begin(self.input, read).map(Box::new),
             };
             match opened {
                 Ok(current) => {

@@ -31,7 +31,8 @@ pub(super) struct Reader {
     input: usize,
     /// Offset and source row of the line where reading begins, if not at the first.
     from: Option<(u64, u64)>,
-    current: Option<Current>,
+    /// In a box, as it changes hands with each line.
+    current: Option<Box<Current>>,
     /// Rows of the last batch, for as many of which the next one makes room.
     n_rows_before: usize,
 }
@@ -100,7 +101,7 @@ impl Reader {
         rows: &mut Rows,
         draft: &mut Draft,
         read: &InputRange,
-        mut current: Current,
+        mut current: Box<Current>,
     ) -> Result<bool, SourceError> {
         let next = match current.waiting.take() {
             Some(next) => Ok(next),
@@ -160,7 +161,7 @@ impl BatchReader for Reader {
             let opened = match self.current.take() {
                 Some(current) => Ok(current),
                 None if draft.len() >= self.limits.rows => break,
-                None => self.begin(read),
+                None => self.begin(read).map(Box::new),
             };
             match opened {
                 Ok(current) => {

@@ -182,12 +182,19 @@ impl ColumnBuilder {
 
     /// Appends what `text` says. Around numbers and truth values, spaces and tabs do not count.
     pub(crate) fn append_text(&mut self, text: &[u8]) -> Result<(), Misfit> {
-        let text = std::str::from_utf8(text).map_err(|_| Misfit::NotText)?;
+        self.append_utf8(std::str::from_utf8(text).map_err(|_| Misfit::NotText)?)
+    }
+
+    /// The same of a text that is known to be UTF-8.
+    pub(crate) fn append_utf8(&mut self, text: &str) -> Result<(), Misfit> {
         if let Self::Utf8(b) = self {
             b.append_value(text);
             return Ok(());
         }
-        let text = text.trim_matches([' ', '\t']);
+        let text = match text.as_bytes() {
+            [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => text.trim_matches([' ', '\t']),
+            _ => text,
+        };
         by_kind!(self,
             integer b => b.append_value(text.parse().map_err(|e| integer_misfit(&e))?),
             Self::Float16(b) => {
@@ -196,7 +203,11 @@ impl ColumnBuilder {
             }
             Self::Float32(b) => {
                 let value: f32 = text.parse().map_err(|_| Misfit::NotOne)?;
-                b.append_value(finite_still(read_float(text)?, value, f32::is_infinite)?);
+                // Only what may have become infinite is read again.
+                if value.is_infinite() {
+                    finite_still(read_float(text)?, value, f32::is_infinite)?;
+                }
+                b.append_value(value);
             }
             Self::Float64(b) => b.append_value(read_float(text)?),
             Self::Bool(b) => b.append_value(read_bool(text).ok_or(Misfit::NotOne)?),
