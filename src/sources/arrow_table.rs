@@ -15,8 +15,11 @@ use arrow_array::RecordBatch;
 use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
-use arrow_ipc::{Block, MessageHeader, MetadataVersion, root_as_footer, root_as_message};
+use arrow_ipc::{
+    Block, MessageHeader, MetadataVersion, root_as_footer_with_opts, root_as_message_with_opts,
+};
 use arrow_schema::{ArrowError, FieldRef, Schema};
+use flatbuffers::VerifierOptions;
 
 use super::BadRow;
 use super::columnar::{SCHEMA_MISMATCH, Selected, pick, plain_schema};
@@ -30,6 +33,8 @@ const BATCH_TOO_LARGE: &str = "batch_too_large";
 const MAGIC: &[u8; 6] = b"ARROW1";
 /// Length of a footer, and the mark behind it.
 const END_BYTES: u64 = 10;
+/// Most tables of a head: a column is two or more, as it has a type, and takes about a kibibyte.
+const MOST_TABLES: usize = 100_000;
 /// What stands before the length of a message since version 0.15.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
@@ -332,8 +337,8 @@ impl Head {
         let bytes = range.end - range.start - END_BYTES;
         let buffer = read(input, range.start, bytes, most_bytes / 8)?;
         contain("the footer cannot be read", || {
-            let footer =
-                root_as_footer(&buffer).map_err(|e| ArrowError::IpcError(e.to_string()))?;
+            let footer = root_as_footer_with_opts(&bounds(), &buffer);
+            let footer = footer.map_err(|e| ArrowError::IpcError(e.to_string()))?;
             let schema = schema_of(footer.schema())?;
             let dictionaries: Vec<Block> =
                 footer.dictionaries().iter().flatten().copied().collect();
@@ -433,11 +438,17 @@ fn look(input: &PlacedInput, at: u64, most_bytes: u64) -> Result<Option<Message>
     })
 }
 
+/// Bounds of what is read out of a head. A few bytes may stand for many fields: tables may be shared,
+/// and each time counts.
+fn bounds() -> VerifierOptions {
+    VerifierOptions { max_depth: 64, max_tables: MOST_TABLES, ..VerifierOptions::default() }
+}
+
 /// The head of a message, verified.
 fn message_of(bytes: &[u8]) -> Result<arrow_ipc::Message<'_>, ArrowError> {
     let skipped = if bytes.starts_with(&CONTINUATION) { 8 } else { 4 };
     let head = bytes.get(skipped..).unwrap_or_default();
-    root_as_message(head).map_err(|e| ArrowError::IpcError(e.to_string()))
+    root_as_message_with_opts(&bounds(), head).map_err(|e| ArrowError::IpcError(e.to_string()))
 }
 
 /// Bytes that the buffers of a message take once they are decompressed, and its rows with a size for

@@ -8,14 +8,17 @@
 //!    bytes `LargeBinary`, dictionaries their values, and the names of list items are always the same.
 //! 2. The size of a row is that of its values alone, whatever they share with other rows.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::ArrowDictionaryKeyType;
+use arrow_array::types::{ArrowDictionaryKeyType, BinaryViewType, ByteViewType, StringViewType};
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, GenericListArray, OffsetSizeTrait, RecordBatch,
-    RecordBatchOptions, StringViewArray, StructArray, downcast_dictionary_array, make_array,
+    Array, ArrayRef, BinaryViewArray, DictionaryArray, GenericByteViewArray, OffsetSizeTrait,
+    RecordBatch, RecordBatchOptions, StringViewArray, StructArray, downcast_dictionary_array,
+    make_array,
 };
+use arrow_data::ByteView;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
@@ -309,22 +312,8 @@ fn row_sizes(array: &ArrayRef) -> Vec<u64> {
         DataType::LargeUtf8 => lengths(array.as_string::<i64>().value_offsets()),
         DataType::Binary => lengths(array.as_binary::<i32>().value_offsets()),
         DataType::LargeBinary => lengths(array.as_binary::<i64>().value_offsets()),
-        DataType::List(_) => list_sizes(array.as_list::<i32>()),
-        DataType::LargeList(_) => list_sizes(array.as_list::<i64>()),
-        DataType::FixedSizeList(_, len) => {
-            let items = row_sizes(array.as_fixed_size_list().values());
-            let len = usize::try_from(*len).unwrap_or(0);
-            if len == 0 {
-                return vec![0; n];
-            }
-            items.chunks(len).map(|items| items.iter().sum()).collect()
-        }
-        DataType::Map(..) => {
-            let map = array.as_map();
-            let entries: ArrayRef = Arc::new(map.entries().clone());
-            sums(map.value_offsets(), &row_sizes(&entries))
-        }
         DataType::Struct(_) => {
+            // Its fields become columns of their own, so that their names are not values.
             let mut sizes = vec![0; n];
             for column in array.as_struct().columns() {
                 for (size, more) in sizes.iter_mut().zip(row_sizes(column)) {
@@ -333,8 +322,60 @@ fn row_sizes(array: &ArrayRef) -> Vec<u64> {
             }
             sizes
         }
-        DataType::Dictionary(..) => dictionary_sizes(array),
+        DataType::List(_)
+        | DataType::LargeList(_)
+        | DataType::FixedSizeList(..)
+        | DataType::Map(..)
+        | DataType::Dictionary(..) => {
+            (0..n).map(|row| bytes_within(array, row..row + 1, 0)).collect()
+        }
         other => vec![fixed_bytes(other); n],
+    }
+}
+
+/// What a text has around it where it becomes part of JSON.
+const QUOTES: u64 = 2;
+
+/// Bytes of the values of some rows, or items of lists. No memory is taken for each: of a list's items
+/// there may be many more than bytes. What becomes JSON counts with the least that its form takes, as
+/// the name of a field may be longer than all values. `quotes` is what each text has around it.
+fn bytes_within(array: &ArrayRef, items: Range<usize>, quotes: u64) -> u64 {
+    let n = items.len() as u64;
+    let texts = n.saturating_mul(quotes);
+    match array.data_type() {
+        DataType::Utf8View => texts + view_bytes::<StringViewType>(array, items),
+        DataType::BinaryView => texts + view_bytes::<BinaryViewType>(array, items),
+        DataType::Utf8 => texts + spanned(array.as_string::<i32>().value_offsets(), &items),
+        DataType::LargeUtf8 => texts + spanned(array.as_string::<i64>().value_offsets(), &items),
+        DataType::Binary => texts + spanned(array.as_binary::<i32>().value_offsets(), &items),
+        DataType::LargeBinary => texts + spanned(array.as_binary::<i64>().value_offsets(), &items),
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            bytes_within(list.values(), span(list.value_offsets(), &items), QUOTES)
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            bytes_within(list.values(), span(list.value_offsets(), &items), QUOTES)
+        }
+        DataType::FixedSizeList(_, len) => {
+            let len = usize::try_from(*len).unwrap_or(0);
+            let inner = items.start.saturating_mul(len)..items.end.saturating_mul(len);
+            bytes_within(array.as_fixed_size_list().values(), inner, QUOTES).max(n)
+        }
+        DataType::Map(..) => {
+            let map = array.as_map();
+            let entries = span(map.value_offsets(), &items);
+            let keys = bytes_within(map.keys(), entries.clone(), QUOTES);
+            keys.saturating_add(bytes_within(map.values(), entries, QUOTES))
+        }
+        DataType::Struct(fields) => {
+            let names: u64 = fields.iter().map(|field| field.name().len() as u64 + 3).sum();
+            let columns = array.as_struct().columns().iter();
+            let values = columns.map(|column| bytes_within(column, items.clone(), QUOTES));
+            values.fold(n.saturating_mul(2 + names), u64::saturating_add)
+        }
+        DataType::Dictionary(..) => dictionary_bytes(array, items, quotes),
+        other => n.saturating_mul(fixed_bytes(other).max(1)),
     }
 }
 
@@ -347,11 +388,14 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
     }
 }
 
-fn view_sizes<T: arrow_array::types::ByteViewType>(
-    array: Option<&arrow_array::GenericByteViewArray<T>>,
-) -> Vec<u64> {
+fn view_sizes<T: ByteViewType>(array: Option<&GenericByteViewArray<T>>) -> Vec<u64> {
     // The length is the low half of a view's first word.
     array.map_or_else(Vec::new, |array| array.lengths().map(u64::from).collect())
+}
+
+fn view_bytes<T: ByteViewType>(array: &ArrayRef, items: Range<usize>) -> u64 {
+    let views = array.as_byte_view::<T>().views().get(items).unwrap_or_default();
+    views.iter().map(|view| u64::from(ByteView::from(*view).length)).sum()
 }
 
 fn lengths<O: OffsetSizeTrait>(offsets: &[O]) -> Vec<u64> {
@@ -362,36 +406,30 @@ fn lengths<O: OffsetSizeTrait>(offsets: &[O]) -> Vec<u64> {
     ends.collect()
 }
 
-fn list_sizes<O: OffsetSizeTrait>(array: &GenericListArray<O>) -> Vec<u64> {
-    if array.values().data_type().primitive_width().is_some()
-        || *array.values().data_type() == DataType::Boolean
-    {
-        // Without a number for each item, of which there may be many more than bytes.
-        let item = fixed_bytes(array.values().data_type());
-        return lengths(array.value_offsets()).into_iter().map(|n| n * item).collect();
-    }
-    sums(array.value_offsets(), &row_sizes(array.values()))
+/// Where what some items hold begins and ends.
+fn span<O: OffsetSizeTrait>(offsets: &[O], items: &Range<usize>) -> Range<usize> {
+    let at = |i: usize| offsets.get(i).map_or(0, |offset| offset.as_usize());
+    at(items.start)..at(items.end)
 }
 
-fn sums<O: OffsetSizeTrait>(offsets: &[O], items: &[u64]) -> Vec<u64> {
-    let ends = offsets.windows(2).map(|ends| match ends {
-        [from, to] => {
-            items.get(from.as_usize()..to.as_usize()).unwrap_or_default().iter().sum::<u64>()
-        }
-        _ => 0,
-    });
-    ends.collect()
+fn spanned<O: OffsetSizeTrait>(offsets: &[O], items: &Range<usize>) -> u64 {
+    span(offsets, items).len() as u64
 }
 
-fn dictionary_sizes(array: &ArrayRef) -> Vec<u64> {
-    fn of<K: ArrowDictionaryKeyType>(array: &arrow_array::DictionaryArray<K>) -> Vec<u64> {
-        let values = row_sizes(array.values());
-        let keys = array.keys_iter();
-        keys.map(|key| key.and_then(|key| values.get(key)).copied().unwrap_or(0)).collect()
+fn dictionary_bytes(array: &ArrayRef, items: Range<usize>, quotes: u64) -> u64 {
+    fn of<K: ArrowDictionaryKeyType>(
+        array: &DictionaryArray<K>,
+        items: Range<usize>,
+        quotes: u64,
+    ) -> u64 {
+        let values = array.values();
+        let sizes = items
+            .map(|i| array.key(i).map_or(quotes, |key| bytes_within(values, key..key + 1, quotes)));
+        sizes.fold(0, u64::saturating_add)
     }
     downcast_dictionary_array!(
-        array => of(array),
-        _ => vec![0; array.len()]
+        array => of(array, items, quotes),
+        _ => 0
     )
 }
 

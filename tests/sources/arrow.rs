@@ -5,12 +5,18 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray};
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int8Array, Int64Array, ListArray, NullArray, RecordBatch,
+    StringArray, StructArray,
+};
+use arrow_buffer::OffsetBuffer;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_schema::{DataType, Field, Fields};
+use flatbuffers::FlatBufferBuilder;
 use rowmill::batch::Restart;
-use rowmill::sources::SourceError;
+use rowmill::sources::{BatchLimits, SourceError};
 use serde_json::{Value, json};
 
 use super::conformance::{Case, LIMITS, Reading, read};
@@ -183,5 +189,100 @@ fn inputs_that_are_no_arrow_data_are_refused() {
         let error = read_all(root.path(), json!({})).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
         assert!(error.hint().is_some(), "{error}");
+    }
+}
+
+/// Lists of `n` items each, over as many of `items` as that takes.
+fn lists(items: ArrayRef, n: usize) -> RecordBatch {
+    let item = Arc::new(Field::new("item", items.data_type().clone(), true));
+    let offsets = OffsetBuffer::from_repeated_length(n, items.len() / n);
+    let lists = ListArray::new(item, offsets, items, None);
+    RecordBatch::try_from_iter([("x", Arc::new(lists) as ArrayRef)]).unwrap()
+}
+
+#[test]
+fn rows_are_as_large_as_what_they_stand_for() {
+    const N: usize = 1 << 20;
+    let text = StringArray::from(vec!["y".repeat(1 << 20)]);
+    let keys = Int8Array::from(vec![0; N]);
+    let repeated = DictionaryArray::<Int8Type>::new(keys.clone(), Arc::new(text));
+    let name = "n".repeat(10_000);
+    let field = Fields::from(vec![Field::new(name, DataType::Int8, true)]);
+    let named = StructArray::new(field, vec![Arc::new(keys)], None);
+    for (name, items, bytes) in [
+        ("a text of 1 MiB, for each byte", Arc::new(repeated) as ArrayRef, N * (N + 2)),
+        ("a long name, for each byte", Arc::new(named), N * 10_006),
+        ("nothing, without a byte for each", Arc::new(NullArray::new(200 << 20)), 200 << 20),
+        (
+            "objects, without a byte for each",
+            Arc::new(StructArray::new_empty_fields(50 << 20, None)),
+            100 << 20,
+        ),
+    ] {
+        let n = items.len();
+        let root = folder(&[("a", &file(&[lists(items, n)], None))]);
+        let source = source("arrow", root.path(), &["*"], json!({}));
+        let inputs = source.list().unwrap();
+        let schema = source.schema(inputs.first()).unwrap();
+        let part = part_of(&*source, &inputs);
+        let limits = BatchLimits { row_bytes: 64 << 20, bytes: 4 << 20, ..LIMITS };
+        let error = source.open(&part, &schema, limits, &Restart::default()).unwrap().next();
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(&format!("the row has {bytes} bytes")), "{name}: {error}");
+    }
+}
+
+#[test]
+fn heads_of_few_bytes_that_stand_for_many_columns_are_refused() {
+    let nested = |levels: usize, width: usize| {
+        let mut builder = FlatBufferBuilder::new();
+        let name = builder.create_string("f");
+        let kind = arrow_ipc::Struct_::create(&mut builder, &arrow_ipc::Struct_Args {});
+        let mut children = None;
+        let mut field = None;
+        for _ in 0..levels {
+            let args = arrow_ipc::FieldArgs {
+                name: Some(name),
+                type_type: arrow_ipc::Type::Struct_,
+                type_: Some(kind.as_union_value()),
+                children,
+                ..arrow_ipc::FieldArgs::default()
+            };
+            let made = arrow_ipc::Field::create(&mut builder, &args);
+            children = Some(builder.create_vector(&vec![made; width]));
+            field = Some(made);
+        }
+        let fields = builder.create_vector(&[field.unwrap()]);
+        let args = arrow_ipc::SchemaArgs { fields: Some(fields), ..Default::default() };
+        let schema = arrow_ipc::Schema::create(&mut builder, &args);
+        let args = arrow_ipc::MessageArgs {
+            version: arrow_ipc::MetadataVersion::V5,
+            header_type: arrow_ipc::MessageHeader::Schema,
+            header: Some(schema.as_union_value()),
+            ..Default::default()
+        };
+        let message = arrow_ipc::Message::create(&mut builder, &args);
+        builder.finish(message, None);
+        let head = builder.finished_data();
+        let length = u32::try_from(head.len()).unwrap().to_le_bytes();
+        [&[0xff; 4], &length[..], head].concat()
+    };
+    for (levels, width, want) in [
+        (20, 1, None),
+        (40, 2, Some("Too many tables")),
+        (5000, 1, Some("Nested table depth limit reached")),
+    ] {
+        let bytes = nested(levels, width);
+        let root = folder(&[("a", &bytes)]);
+        let source = source("arrow", root.path(), &["*"], json!({}));
+        let read = source.schema(source.list().unwrap().first());
+        match (read, want) {
+            (Ok(schema), None) => assert_eq!(schema.fields().len(), 1),
+            (Err(e), Some(want)) => {
+                assert!(e.to_string().starts_with("`a`, schema: a message cannot be read"), "{e}");
+                assert!(e.hint().unwrap().contains(want), "{e:?}");
+            }
+            (got, _) => panic!("{levels} levels of {width}: {got:?}"),
+        }
     }
 }
