@@ -1,4 +1,12 @@
 //! Rowmill turns raw datasets into memory-mapped row stores.
+//!
+//! Who reads a dataset begins with [`dataset::Dataset`]; who reads the code, in this order:
+//!
+//! 1. [`batch`], [`inputs`], [`books`] and [`fingerprint`]: what travels, what is read, what is counted.
+//! 2. [`schema`] and [`storage`]: how columns become files, and the one door to the disk.
+//! 3. [`shard`], then [`dataset`]: everything that is durable. These build without the feature `run`.
+//! 4. `sources`, `transforms`, `graph` and `stages`: what moves batches.
+//! 5. `config`, `pipeline` and `cli`: from a definition to a report.
 #![deny(rustdoc::broken_intra_doc_links)]
 
 pub mod batch;
