@@ -1,7 +1,8 @@
 //! `rowmill init`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -91,13 +92,7 @@ fn template(text: &str, args: &TemplateArgs, console: &Console) -> Result<(), Cl
     let mut text = text.replace("root = \".\"", &root);
     if let Some(file) = &args.file {
         text = text.replace("FILE", &file.display().to_string());
-        if Local.stat(file).map_err(PipelineError::from)?.is_some() {
-            return Err(CliError::Usage {
-                message: format!("`{}` is there already", file.display()),
-                hint: Some("choose another name; nothing is written over".to_owned()),
-            });
-        }
-        Local.write_atomic(file, text.as_bytes()).map_err(PipelineError::from)?;
+        write_new(file, text.as_bytes())?;
     }
     let file = args.file.as_ref().map(|file| file.display().to_string());
     match (args.json, &file) {
@@ -107,6 +102,19 @@ fn template(text: &str, args: &TemplateArgs, console: &Console) -> Result<(), Cl
         (false, Some(file)) => console.print(&format!("written: {file}")),
         (false, None) => console.print(&text),
     }
+}
+
+/// Writes a file of the user's, who may have others of any name beside it.
+fn write_new(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    let mut new = Local.create(file).map_err(|e| match e.source.kind() {
+        ErrorKind::AlreadyExists => CliError::Usage {
+            message: format!("`{}` is there already", file.display()),
+            hint: Some("choose another name; nothing is written over".to_owned()),
+        },
+        _ => PipelineError::from(e).into(),
+    })?;
+    let written = new.append(bytes).and_then(|()| new.sync());
+    Ok(written.map_err(PipelineError::from)?)
 }
 
 /// Text in quotes, as JSON and TOML alike have it.

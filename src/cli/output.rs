@@ -1,5 +1,6 @@
 //! What commands print, and how errors look.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,13 +162,13 @@ impl Console {
         self.color
     }
 
-    /// Prints a result.
+    /// Prints a result. Control characters, which names of files may have, are spelled.
     ///
     /// # Errors
     /// Stdout cannot be written, for another reason than that its reader has gone.
     pub fn print(&self, text: &str) -> Result<(), CliError> {
         let end = if text.ends_with('\n') { "" } else { "\n" };
-        self.print_some(format!("{text}{end}").as_bytes()).map(drop)
+        self.print_some(format!("{}{end}", spelled(text)).as_bytes()).map(drop)
     }
 
     /// Prints a part of a result. Says whether anybody reads it.
@@ -191,19 +192,20 @@ impl Console {
     pub fn print_json(&self, document: &impl Serialize) -> Result<(), CliError> {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| CliError::Print(std::io::Error::other(e)))?;
-        self.print(&text)
+        self.print_some(format!("{text}\n").as_bytes()).map(drop)
     }
 
     /// Tells something on stderr. If nobody can read it, there is nobody to tell.
     pub fn note(&self, text: &str) {
-        writeln!(std::io::stderr(), "{text}").ok();
+        writeln!(std::io::stderr(), "{}", spelled(text)).ok();
     }
 
     /// Prints an error with its causes and what to do.
     pub fn error(&self, error: &CliError) {
         let (red, plain) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
         let code = error.code().name();
-        self.note(&format!("{red}error[{code}]:{plain} {}", with_causes(error)));
+        let text = with_causes(error);
+        writeln!(std::io::stderr(), "{red}error[{code}]:{plain} {}", spelled(&text)).ok();
         if let Some(hint) = error.hint() {
             self.note(&format!("hint: {hint}"));
         }
@@ -218,6 +220,24 @@ impl Console {
         // Who cannot be told on stdout is told on stderr.
         self.print_json(&json!({"version": REPORT_VERSION, "error": error})).ok();
     }
+}
+
+/// The text with its control characters as `\u{..}`, but for ends of lines and tabs: a terminal obeys
+/// them.
+fn spelled(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::new();
+    for c in text.chars() {
+        if is_obeyed(c) {
+            safe.extend(c.escape_unicode());
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
 }
 
 /// What an error says, with its causes.

@@ -34,5 +34,6 @@ pub(super) fn execute(
             "complete": pipeline.is_complete()?,
         }));
     }
-    console.print(&dataset)
+    // For programs: as it is.
+    console.print_some(format!("{dataset}\n").as_bytes()).map(drop)
 }

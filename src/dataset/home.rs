@@ -262,8 +262,10 @@ impl Workplace {
         if self.storage.stat(path)?.is_none() {
             return Ok(());
         }
-        // The whole path below the home names it, so that threads do not meet in the trash.
-        let inside = path.strip_prefix(&self.home.dir).unwrap_or(path);
+        // The whole path below the home names it, so that threads do not meet in the trash. Another
+        // cache key lies beside it.
+        let inside = path.strip_prefix(&self.home.dir);
+        let inside = inside.or_else(|_| path.strip_prefix(&self.home.name_dir)).unwrap_or(path);
         let label = inside.to_string_lossy().replace('/', "-");
         Ok(discard(&*self.storage, &self.home.dir, path, &label)?)
     }

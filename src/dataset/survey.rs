@@ -34,12 +34,19 @@ impl Located {
     /// # Errors
     /// [`DatasetError::NoDataset`] if it is none of these.
     pub fn at(storage: &dyn Storage, path: &Path) -> Result<Self> {
-        // `.` and `..` have no name of their own.
+        let none = |message: &str| DatasetError::NoDataset {
+            path: path.to_owned(),
+            message: message.to_owned(),
+        };
+        // `.` has no name of its own, and `..` no name that a path tells.
         let whole = match path.file_name() {
             Some(_) => path.to_owned(),
             None => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         };
-        let name = whole.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(name) = whole.file_name() else {
+            return Err(none("its name is not in the path: name the folder itself"));
+        };
+        let name = name.to_string_lossy().into_owned();
         let name_dir = parent(&whole).to_owned();
         if let Some(key) = storage.read_link(&whole)?.filter(|target| is_hex(target, 16)) {
             return Ok(Self { name_dir, key: Some(key) });
@@ -50,9 +57,7 @@ impl Located {
         let key = storage.read_link(&whole.join(CURRENT))?.filter(|target| is_hex(target, 16));
         let located = Self { name_dir: whole, key };
         if located.keys(storage)?.is_empty() {
-            let message =
-                "it is neither the folder of a dataset nor that of a cache key".to_owned();
-            return Err(DatasetError::NoDataset { path: path.to_owned(), message });
+            return Err(none("it is neither the folder of a dataset nor that of a cache key"));
         }
         Ok(located)
     }

@@ -73,6 +73,19 @@ fn old_keys_go_by_themselves() {
     place.done(&["verify", "p.toml"]);
 }
 
+/// What goes is renamed by its path, and names of files are at most 255 bytes long.
+#[test]
+fn old_keys_go_from_deep_below_too() {
+    let place = Place::of_texts(1);
+    let deep = place.path(&["d".repeat(100), "e".repeat(100), "f".repeat(100)].join("/"));
+    let out = deep.to_str().unwrap();
+    place.done(&["run", "p.toml", "--out", out, "--set", "dataset.shard_rows=7"]);
+    place.done(&["run", "p.toml", "--out", out]);
+    let dataset = deep.join("texts");
+    let clean = ["clean", dataset.to_str().unwrap(), "--keys", "--yes", "--keep", "0"];
+    assert_eq!(kinds(&place.json(&clean)), ["cache key"]);
+}
+
 #[test]
 fn nothing_is_removed_while_somebody_writes() {
     let place = built();
@@ -85,6 +98,7 @@ fn nothing_is_removed_while_somebody_writes() {
     place.done(&["clean", "p.toml", "--yes"]);
     for (args, texts) in [
         (&["clean", "in"][..], &["holds no complete dataset"][..]),
+        (&["clean", "data/texts/.."], &["holds no complete dataset", "name the folder itself"]),
         (&["clean", "p.toml", "--older-than", "7"], &["write a number and a unit"]),
     ] {
         place.rowmill(args).fails(2, texts);

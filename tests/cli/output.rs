@@ -146,3 +146,17 @@ fn completions_name_every_command() {
         concat!("rowmill ", env!("CARGO_PKG_VERSION"), "\n")
     );
 }
+
+/// Names of files may hold what a terminal obeys.
+#[test]
+fn control_characters_of_names_are_spelled() {
+    let place = Place::of_texts(1);
+    place.write("in/0/\u{1b}[2J.txt", b"not \xff UTF-8");
+    let ran = place.rowmill(&["run", "p.toml"]);
+    ran.fails(3, &["`0/\\u{1b}[2J.txt`"]);
+    let printed = ran.stderr.chars().filter(|c| c.is_control() && *c != '\n');
+    assert_eq!(printed.count(), 0, "{}", ran.stderr);
+    let document = place.rowmill(&["run", "p.toml", "--json"]).stdout;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert!(document["error"]["message"].as_str().unwrap().contains("\u{1b}[2J"), "{document}");
+}

@@ -14,7 +14,10 @@ fn every_printed_definition_checks_and_runs() {
     for (kind, n_rows) in [("images", 2), ("text", 1), ("tables", 2)] {
         let file = format!("{kind}.toml");
         let text = place.done(&["init", kind, "--root", "in"]).stdout;
+        // Whatever lies beside it is the user's.
+        place.write(&format!("{file}.tmp"), "mine");
         place.done(&["init", kind, &file, "--root", "in"]);
+        assert_eq!(std::fs::read_to_string(place.path(&format!("{file}.tmp"))).unwrap(), "mine");
         let written = std::fs::read_to_string(place.path(&file)).unwrap();
         assert_eq!(written, text.replace("FILE", &file));
         assert!(place.json(&["init", kind])["definition"].as_str().map(str::len).is_some());
