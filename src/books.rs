@@ -228,7 +228,8 @@ impl Books {
         let mut arriving = None;
         for (stage, books) in &self.stages {
             let left = books.entered.checked_add(books.created);
-            let right = books.out.checked_add(books.dropped + books.rejected);
+            let right = books.out.checked_add(books.dropped);
+            let right = right.and_then(|n| n.checked_add(books.rejected));
             if left != right || arriving.is_some_and(|n| n != books.entered) {
                 return Err(Unbalanced { stage: stage.clone(), books: *books });
             }

@@ -256,8 +256,8 @@ impl Manifest {
                 if !is_hex(&shard.id, 32) {
                     return Err(lines.damaged(&format!("`{}` is not the id of a shard", shard.id)));
                 }
-                rows = rows.saturating_add(shard.rows);
-                sums.1 = sums.1.saturating_add(shard.bytes);
+                rows = lines.sum(rows, shard.rows)?;
+                sums.1 = lines.sum(sums.1, shard.bytes)?;
                 shards.push(shard);
             }
             let named = RecordName::parse(&partition.record);
@@ -268,7 +268,7 @@ impl Manifest {
             if rows != partition.rows {
                 return Err(lines.damaged("the rows of a partition are not the sum of its shards"));
             }
-            sums.0 = sums.0.saturating_add(rows);
+            sums.0 = lines.sum(sums.0, rows)?;
             n_partitions += 1;
             each(partition);
         }
@@ -361,6 +361,11 @@ impl<'a> Lines<'a> {
         }
         let (due, found) = (due.name(), found.name());
         Err(self.damaged(&format!("no line of type {due}, but {found}")))
+    }
+
+    /// Two counts together: totals that are none would be wrong wherever they are used.
+    fn sum(&self, one: u64, other: u64) -> Result<u64> {
+        one.checked_add(other).ok_or_else(|| self.damaged("the totals are larger than can be"))
     }
 
     fn damaged(&self, message: &str) -> DatasetError {

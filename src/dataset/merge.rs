@@ -336,7 +336,7 @@ fn check_distinct(
     if key != second.key()? {
         return Ok(());
     }
-    let (first, second) = (first.origin(place)?, second.origin(place)?);
+    let (first, second) = (first.origin()?, second.origin()?);
     Err(DatasetError::DuplicateKey { key: key.to_string(), first, second })
 }
 
@@ -371,24 +371,18 @@ impl Row {
     }
 
     /// Where the row stands and where it came from, in words.
-    fn origin(&self, place: &Workplace) -> Result<String> {
+    fn origin(&self) -> Result<String> {
         let Self { shard, number, in_shard } = self;
         let stands = format!("row {number} of the dataset (row {in_shard} of shard {}", shard.id());
-        let path = shard.path().join(layout::FINGERPRINT);
-        let bytes = place.storage().read(&path)?.unwrap_or_default();
-        let document: Value =
-            serde_json::from_slice(&bytes).map_err(|e| DatasetError::damaged(&path, e))?;
         let Some(at) = shard.provenance()?.position(*in_shard) else {
             return Ok(format!("{stands})"));
         };
-        let input = document.get("inputs").and_then(|i| i.get(usize::try_from(at.input).ok()?));
-        let path = input.and_then(|i| i.get("path")).and_then(Value::as_str).unwrap_or("?");
-        let range = input.and_then(|i| i.pointer("/range/0")).and_then(Value::as_u64);
-        let range = match range {
-            Some(from) if from > 0 => format!(", counted from its byte {from}"),
+        let Some(input) = shard.input(at.input)? else { return Ok(format!("{stands})")) };
+        let range = match input.range {
+            Some(range) if range.start > 0 => format!(", counted from its byte {}", range.start),
             _ => String::new(),
         };
-        Ok(format!("{stands}), from `{path}` row {}{range}", at.source_row))
+        Ok(format!("{stands}), from `{}` row {}{range}", input.path, at.source_row))
     }
 }
 

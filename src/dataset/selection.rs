@@ -9,9 +9,12 @@
 
 use std::slice::Chunks;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
 use arrow_array::{ArrowPrimitiveType, PrimitiveArray};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::DataType;
 
 use super::error::{DatasetError, Result};
 use super::reader::Dataset;
@@ -217,10 +220,46 @@ fn cast<T: ArrowPrimitiveType>(field: &Field, bytes: Vec<u8>) -> Result<ScalarBu
         .align_buffers(true)
         .build();
     let array = arrow_array::make_array(data.map_err(|e| refused(e.to_string()))?);
+    if T::DATA_TYPE.is_integer() && array.data_type().is_floating() {
+        let wide = arrow_cast::cast(&array, &DataType::Float64);
+        let wide = wide.map_err(|e| refused(e.to_string()))?;
+        let wide = wide.as_primitive::<Float64Type>().values();
+        // What is no number or too large is refused by the cast.
+        if let Some(value) = wide.iter().find(|value| value.is_finite() && value.fract() != 0.0) {
+            return Err(refused(format!("{value:?} has a fraction")));
+        }
+    }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let cast = cast_with_options(&array, &T::DATA_TYPE, &options);
     let cast = cast.map_err(|e| refused(e.to_string()))?;
     let numbers = cast.as_any().downcast_ref::<PrimitiveArray<T>>();
     let numbers = numbers.ok_or_else(|| refused("it does not hold such numbers".to_owned()))?;
     Ok(numbers.values().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::{Int8Type, Int64Type};
+
+    use super::*;
+    use crate::schema::RowSchema;
+
+    #[test]
+    fn numbers_that_a_type_cannot_hold_are_refused() {
+        let schema = arrow_schema::Schema::new(vec![arrow_schema::Field::new(
+            "x",
+            DataType::Float32,
+            false,
+        )]);
+        let schema = RowSchema::infer(&schema, &std::collections::BTreeMap::new(), None).unwrap();
+        let field = schema.field("x").unwrap();
+        let bytes = |x: f32| [1.0, x].iter().flat_map(|x: &f32| x.to_le_bytes()).collect();
+        assert_eq!(cast::<Int64Type>(field, bytes(-3.0)).unwrap().as_ref(), [1, -3]);
+        assert_eq!(cast::<Float64Type>(field, bytes(0.5)).unwrap().as_ref(), [1.0, 0.5]);
+        for (x, want) in [(1.5, "1.5 has a fraction"), (f32::NAN, "NaN"), (300.0, "300")] {
+            let error = cast::<Int8Type>(field, bytes(x)).unwrap_err().to_string();
+            assert!(error.starts_with("field `x` cannot be read as Int8: "), "{error}");
+            assert!(error.contains(want), "{error}");
+        }
+    }
 }

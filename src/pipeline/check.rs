@@ -7,11 +7,11 @@ use indicatif::HumanBytes;
 use super::assembly::SourceStage;
 use super::plan::{Plan, Planned};
 use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
-use crate::batch::{Batch, Restart};
+use crate::batch::{Batch, OnError, Restart};
 use crate::graph::{Chain, Failed, Halt, Link, Meter};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
-use crate::shard::ShardError;
+use crate::shard::{ShardError, sift};
 use crate::sources::{BatchLimits, SourceError};
 use crate::storage::parent;
 use crate::transforms::{Emit, Stopped};
@@ -29,7 +29,7 @@ impl Pipeline {
             let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
             let part = Arc::new(plan.part(first));
             for batch in self.first_batch(&plan, stage, first, &part)? {
-                sample.add(&plan, &part, &batch)?;
+                self.store(&plan, &part, batch, &mut sample)?;
             }
         }
         let row_bytes = sample.bytes.checked_div(sample.rows);
@@ -104,6 +104,31 @@ impl Pipeline {
         }
     }
 
+    /// Does with a batch what the writer would do, but writing it.
+    fn store(
+        &self,
+        plan: &Plan,
+        part: &Part,
+        batch: Batch,
+        sample: &mut Sample,
+    ) -> Result<(), PipelineError> {
+        let data = &self.definition.data.dataset;
+        let stage = self.transforms.len() + 1;
+        let stored = match data.rejects.on_error {
+            OnError::Fail => {
+                plan.schema.columns(&batch.rows).map(|columns| (None, columns)).map_err(Into::into)
+            }
+            OnError::Quarantine => sift(&batch, &plan.schema, data.max_row_bytes, stage),
+        };
+        let (sifted, columns) = stored.map_err(|error: ShardError| {
+            failed("write", StageError::from(error).in_batch(part, &batch))
+        })?;
+        let batch = sifted.unwrap_or(batch);
+        sample.rows += batch.rows.num_rows() as u64;
+        sample.bytes += columns.iter().map(|column| column.bytes().len() as u64).sum::<u64>();
+        Ok(())
+    }
+
     /// Refuses a disk that cannot even hold what the inputs hold.
     fn check_space(&self, plan: &Plan, free: Option<u64>) -> Result<(), PipelineError> {
         let to_do = plan.partitions.iter().filter(|p| !p.is_done());
@@ -146,17 +171,6 @@ impl Emit for Made {
 struct Sample {
     rows: u64,
     bytes: u64,
-}
-
-impl Sample {
-    fn add(&mut self, plan: &Plan, part: &Part, batch: &Batch) -> Result<(), PipelineError> {
-        let columns = plan.schema.columns(&batch.rows).map_err(|error| {
-            failed("write", StageError::from(ShardError::from(error)).in_batch(part, batch))
-        })?;
-        self.rows += batch.rows.num_rows() as u64;
-        self.bytes += columns.iter().map(|column| column.bytes().len() as u64).sum::<u64>();
-        Ok(())
-    }
 }
 
 /// `first`, then the dimensions, with commas.

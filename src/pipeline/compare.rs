@@ -96,6 +96,8 @@ impl Pipeline {
         let total = all().map(|it| it.size).sum();
         let mut report = SourcesReport { inputs, bytes: 0, findings: Vec::new() };
         let nothing = BTreeMap::new();
+        // Behind a limit there are inputs, and ranges of them, that were not read.
+        let is_limited = self.definition.data.dataset.limit_rows.is_some();
         for stage in &self.sources {
             let listed = stage.source.list().map_err(|e| stage.error(e))?;
             let side = stage.source.side_inputs(&listed).map_err(|e| stage.error(e))?;
@@ -110,7 +112,7 @@ impl Pipeline {
             for (path, parts) in recorded {
                 let state = match listed.get(path) {
                     None => Some(SourceState::Missing),
-                    Some(input) => compare(stage, input, parts, &stamps)?,
+                    Some(input) => compare(stage, input, parts, is_limited, &stamps)?,
                 };
                 report.bytes += parts.iter().map(|it| it.size).sum::<u64>();
                 progress(report.bytes, total);
@@ -118,8 +120,7 @@ impl Pipeline {
                     found(path, state);
                 }
             }
-            // Behind a limit there are inputs that were not read.
-            if self.definition.data.dataset.limit_rows.is_none() {
+            if !is_limited {
                 for path in listed.keys().filter(|path| !recorded.contains_key(*path)) {
                     found(path, SourceState::Added);
                 }
@@ -152,15 +153,17 @@ impl Pipeline {
     }
 }
 
-/// What has become of one input, `None` if it is the same.
+/// What has become of one input, `None` if it is the same as far as it was read.
 fn compare(
     stage: &SourceStage,
     input: &Input,
     parts: &[Contents],
+    is_limited: bool,
     stamps: &Stamps,
 ) -> Result<Option<SourceState>, PipelineError> {
     let read = parts.iter().map(|it| it.range.map_or(it.size, |[_, end]| end)).max();
-    if read != Some(input.size) {
+    let is_part = is_limited && parts.iter().all(|it| it.range.is_some());
+    if read.is_none_or(|read| read > input.size || (read < input.size && !is_part)) {
         return Ok(Some(SourceState::Resized));
     }
     for part in parts {

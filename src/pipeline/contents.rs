@@ -220,10 +220,8 @@ fn row_of(opened: &Opened, number: u64) -> Result<RowContents, PipelineError> {
 
 /// The path of the input of index `input` in the shard's fingerprint.
 pub(super) fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineError> {
-    let bytes = Local.read(&shard.path().join(layout::FINGERPRINT))?.unwrap_or_default();
-    let document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let path = document.pointer(&format!("/inputs/{input}/path")).and_then(Value::as_str);
-    Ok(path.unwrap_or("an unknown input").to_owned())
+    let named = shard.input(input).map_err(DatasetError::from)?;
+    Ok(named.map_or_else(|| "an unknown input".to_owned(), |named| named.path))
 }
 
 fn values(
@@ -245,7 +243,9 @@ fn value(field: &Field, column: &ArrayRef) -> Result<Value, arrow_schema::ArrowE
     let options = FormatOptions::default();
     let text = ArrayFormatter::try_new(column, &options)?.value(0).try_to_string()?;
     // What Arrow writes of numbers and lists of them is JSON, but for NaN and infinities.
-    let is_text = field.is_bytes() || matches!(field.logical, Some(Logical::Decimal128 { .. }));
+    let is_text = field.is_bytes()
+        || field.categories.is_some()
+        || matches!(field.logical, Some(Logical::Decimal128 { .. }));
     Ok(match serde_json::from_str(&text) {
         Ok(value) if field.logical == Some(Logical::Bfloat16) => from_bfloat16(value),
         Ok(value) if !is_text => value,

@@ -193,5 +193,10 @@ mod tests {
             assert_eq!(interner.code(value), Some(Code::Known(code)));
         }
         assert!(interner.kept_bytes <= KEPT_BYTES && interner.kept.len() < values.len());
+        // Nor is a large value kept because it was the last.
+        for _ in 0..2 {
+            let code = interner.code(&vec![1; 2 * KEPT_BYTES]);
+            assert!(code.is_some() && interner.last.capacity() <= 2 * LAST_BYTES);
+        }
     }
 }

@@ -37,6 +37,7 @@ mod finding;
 mod forge;
 mod glance;
 mod index;
+mod inputs;
 mod interner;
 mod keys;
 mod ledger;
@@ -77,6 +78,8 @@ pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use rejects::Reject;
 pub use seal::SealedShard;
+#[cfg(feature = "run")]
+pub(crate) use sift::sift;
 pub use trash::{discard, empty_trash};
 pub use verify::verify_shard;
 pub use writer::Writer;

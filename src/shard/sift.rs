@@ -6,29 +6,29 @@
 use arrow_array::RecordBatch;
 
 use super::error::ShardError;
-use super::options::WriterOptions;
 use super::rows;
 use crate::batch::{BadRow, Batch, Outcome, ROW_TOO_LARGE};
-use crate::schema::{Column, SchemaError};
+use crate::schema::{Column, RowSchema, SchemaError};
 
-/// The batch whose rows can all be stored, where that is not `batch` itself, and its columns. The
-/// rows that are gone are rejects of the last stage.
+/// The batch whose rows can all be stored, where that is not `batch` itself, and its columns. A row has
+/// at most `row_bytes`; those that are gone are rejects of the stage of index `stage`.
 ///
 /// # Errors
 /// The batch does not fit the schema in a way that is not one row's.
-pub(super) fn sift(
+pub(crate) fn sift(
     batch: &Batch,
-    options: &WriterOptions,
+    schema: &RowSchema,
+    row_bytes: u64,
+    stage: usize,
 ) -> Result<(Option<Batch>, Vec<Column>), ShardError> {
     let mut bad = Vec::new();
-    let columns = find(&batch.rows, 0, options, &mut bad)?;
+    let columns = find(&batch.rows, 0, (schema, row_bytes), &mut bad)?;
     if let (Some(columns), true) = (columns, bad.is_empty()) {
         return Ok((None, columns));
     }
-    let stage = options.stages.len().saturating_sub(1);
     let kept = batch.clone().without(stage, bad);
     let kept = kept.map_err(|e| ShardError::Batch(format!("it cannot be divided: {e}")))?;
-    let columns = options.schema.columns(&kept.rows)?;
+    let columns = schema.columns(&kept.rows)?;
     Ok((Some(kept), columns))
 }
 
@@ -38,10 +38,10 @@ pub(super) fn sift(
 fn find(
     rows: &RecordBatch,
     first: usize,
-    options: &WriterOptions,
+    limits: (&RowSchema, u64),
     bad: &mut Vec<(usize, Outcome)>,
 ) -> Result<Option<Vec<Column>>, ShardError> {
-    let (schema, limit, n_rows) = (&options.schema, options.limits.row_bytes, rows.num_rows());
+    let ((schema, limit), n_rows) = (limits, rows.num_rows());
     match schema.columns(rows) {
         Ok(columns) => {
             let mut from = 0;
@@ -59,8 +59,8 @@ fn find(
         }
         Err(SchemaError::Value { .. }) => {
             let half = n_rows / 2;
-            find(&rows.slice(0, half), first, options, bad)?;
-            find(&rows.slice(half, n_rows - half), first + half, options, bad)?;
+            find(&rows.slice(0, half), first, limits, bad)?;
+            find(&rows.slice(half, n_rows - half), first + half, limits, bad)?;
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -246,7 +246,9 @@ impl Writer {
         let (sifted, sifted_columns) = match self.options.on_error {
             OnError::Fail => (None, None),
             OnError::Quarantine => {
-                let (sifted, columns) = sift(batch, &self.options)?;
+                let WriterOptions { schema, limits, stages, .. } = &self.options;
+                let stage = stages.len().saturating_sub(1);
+                let (sifted, columns) = sift(batch, schema, limits.row_bytes, stage)?;
                 (sifted, Some(columns))
             }
         };

@@ -71,6 +71,18 @@ fn a_file_that_is_cut_is_compared_range_by_range() {
     assert_eq!(findings(&place), json!([]));
     place.write("a.csv", "n\n1\n2\n3\n4\n5\n6\n7\n9\n");
     assert_eq!(findings(&place)[0]["path"], "a.csv");
+
+    // What a limit left unread is not compared.
+    let definition = fs::read_to_string(place.path("p.toml")).unwrap();
+    place.write("p.toml", definition + "limit_rows = 3\n");
+    place.done(&["run", "p.toml"]);
+    assert_eq!(findings(&place), json!([]));
+    place.write("a.csv", "n\n1\n2\n3\n4\n5\n6\n7\n0\n");
+    assert_eq!(findings(&place), json!([]), "behind the limit");
+    place.write("a.csv", "n\n9\n2\n3\n4\n5\n6\n7\n0\n");
+    assert_eq!(findings(&place)[0]["path"], "a.csv");
+    place.write("a.csv", "n\n");
+    assert_eq!(findings(&place)[0]["state"], "resized");
 }
 
 #[test]

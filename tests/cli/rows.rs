@@ -70,3 +70,21 @@ fn what_is_not_there_is_refused_before_a_row_is_printed() {
         place.rowmill(&[&["cat", "p.toml"], args].concat()).fails(2, texts);
     }
 }
+
+#[test]
+fn categories_are_texts_whatever_they_look_like() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        "version = 1\nname = \"t\"\n[sources.t]\ntype = \"csv\"\npath = \"a.csv\"\n\
+         types = { k = \"utf8\" }\n[dataset]\nmax_row_bytes = \"64KiB\"\n\
+         [dataset.fields]\nk = { categorical = [\"1\", \"null\"] }\n",
+    );
+    place.write("a.csv", "k,n\n1,1\nnull,2\n,3\n");
+    place.done(&["run", "p.toml"]);
+    for (row, want) in [("0", json!("1")), ("1", json!("null")), ("2", Value::Null)] {
+        assert_eq!(place.json(&["inspect", "p.toml", "--row", row])["values"]["k"], want);
+        let printed = lines(&place, &["p.toml", "--rows", row, "--columns", "k"]);
+        assert_eq!(printed, [json!({"k": want})]);
+    }
+}

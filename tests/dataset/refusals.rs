@@ -59,7 +59,7 @@ fn read(memory: &Memory, fake: &Fake, name: &RecordName) -> Record {
 fn records_that_lost_rows_are_refused() {
     let (memory, fake, records) = built();
     assert!(finalize_again(&memory, &fake, &records).is_ok(), "as they are they do");
-    let table: [(&str, Change, &str); 4] = [
+    let table: [(&str, Change, &str); 5] = [
         (
             "a row lost within a stage",
             |r| r.books.get_mut("clean").unwrap().dropped = 1,
@@ -80,6 +80,14 @@ fn records_that_lost_rows_are_refused() {
                 (books.dropped, books.out) = (books.dropped - 1, books.out + 1);
             },
             "12 rows left the last stage, but its shards hold 11",
+        ),
+        (
+            "more rows than can be counted",
+            |r| {
+                let books = r.books.get_mut("clean").unwrap();
+                (books.dropped, books.rejected) = (u64::MAX, u64::MAX);
+            },
+            "the books do not close",
         ),
         (
             "another stage",

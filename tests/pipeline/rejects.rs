@@ -131,3 +131,26 @@ fn too_many_rejects_leave_no_dataset_and_what_was_built_stays() {
     // Where a bad row ends the run, the first one is named.
     with("sources.s.on_error=\"fail\"").fails(3, &["row 0: not UTF-8 from byte 0 on"]);
 }
+
+/// What a run would quarantine, a check does too.
+#[test]
+fn a_check_passes_where_a_run_quarantines() {
+    let place = Place::new();
+    let definition = |on_error: &str| {
+        format!(
+            "version = 1\nname = \"t\"\n[sources.t]\ntype = \"csv\"\npath = \"a.csv\"\n\
+             on_error = \"quarantine\"\n[dataset]\nmax_row_bytes = 200\n{on_error}\
+             [dataset.fields]\nk = {{ categorical = [\"a\", \"b\"] }}\n"
+        )
+    };
+    place.write("a.csv", "k,n\na,1\nc,2\nb\nb,4\n");
+    place.write("p.toml", definition(""));
+    place.rowmill(&["check", "p.toml"]).fails(3, &["error[category]: ", "`a.csv`, row 1"]);
+    place.write("p.toml", definition("on_error = \"quarantine\"\n"));
+    assert_eq!(place.json(&["check", "p.toml"])["sample_rows"], 2);
+    let report = place.json(&["run", "p.toml"]);
+    assert_eq!((&report["rows"], &report["rejected"]), (&json!(2), &json!(2)));
+    let want = [("dataset", "category", 1), ("t", "field_count", 1)];
+    let want = want.map(|(stage, code, n)| (stage.to_owned(), code.to_owned(), n));
+    assert_eq!(kinds(&report), want);
+}
