@@ -405,6 +405,14 @@ impl Source for Csv {
         if input.size <= multiple || self.contents.is_decoded(&input.path) {
             return Ok(Vec::new());
         }
+        if self.has_header() {
+            // One whose header says nothing is damaged as a whole, which its ranges could not tell.
+            let head = self.read_head(input, &mut self.records(input, None, None)?);
+            if matches!(head, Err(SourceError::Row { .. })) {
+                return Ok(Vec::new());
+            }
+            head?;
+        }
         if !self.allows_newlines() {
             return line_cuts(folder, input, multiple);
         }

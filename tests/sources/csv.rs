@@ -480,3 +480,23 @@ fn an_input_that_is_cut_needs_its_header() {
     let error = read(&*source, &part, &schema, limits, &Restart::default()).unwrap_err();
     assert_eq!(error.to_string(), "`2.csv`, header: column `c` is not in the first input");
 }
+
+#[test]
+fn an_input_whose_header_cannot_be_read_is_one_reject_however_large_it_is() {
+    for (name, header) in [
+        ("twice", &b"a,a\n"[..]),
+        ("not UTF-8", b"a,\xff\n"),
+        ("compressed", b"\x1f\x8b,b\n"),
+        ("a quote", b"\"a,b\n"),
+    ] {
+        let bad = [header, &b"1,2\n".repeat(50)].concat();
+        let root = folder(&[("1.csv", b"a,b\n1,2\n"), ("2.csv", &bad), ("3.csv", b"a,b\n3,4\n")]);
+        let source = source("csv", root.path(), &["*.csv"], json!({}));
+        let inputs = source.list().unwrap();
+        assert_eq!(source.cuts(&inputs[1], 20).unwrap(), Vec::<u64>::new(), "{name}");
+        let found = stream(&*source, under_quarantine(LIMITS));
+        assert_eq!(found.len(), 3, "{name}: {found:?}");
+        let shown = found[1].join(" ");
+        assert!(shown.contains("input_damaged") || name == "a quote", "{name}: {found:?}");
+    }
+}
