@@ -1,7 +1,7 @@
 //! The command line: one file per subcommand, and what they share.
 //!
 //! Results go to stdout, everything else to stderr. With `--json` each command prints one document
-//! that names its version.
+//! that names its version: its result or, where it fails before it has one, its error.
 
 mod cat;
 mod check;

@@ -65,13 +65,18 @@ pub enum FindingKind {
 }
 
 impl Finding {
-    /// What the system said when it refused to read.
+    /// What the system said when it refused to read. What is no file at all has taken the place of one.
     #[must_use]
     pub fn of_refusal(error: &StorageError) -> Self {
         let StorageError { op, path, source } = error;
-        let kind = FindingKind::Unreadable {
-            kind: source.kind(),
-            what: format!("the system refused to {op} it: {source}"),
+        let kind = match source.kind() {
+            ErrorKind::IsADirectory | ErrorKind::InvalidInput => {
+                FindingKind::Broken("is not a regular file".to_owned())
+            }
+            kind => {
+                let what = format!("the system refused to {op} it: {source}");
+                FindingKind::Unreadable { kind, what }
+            }
         };
         Self { path: path.clone(), block: None, kind }
     }

@@ -4,7 +4,9 @@
 //!
 //! Invariants:
 //! 1. A transform is a function of a row: batch boundaries never show in its output.
-//! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event.
+//! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event. Those
+//!    that one has become have numbers that go up from 0 (`sub_row`), behind an event that says how
+//!    many more they are.
 //! 3. A row that fails is an error or a reject as [`Stage::settle`] says, and the rows around it
 //!    are what they would be without it.
 
