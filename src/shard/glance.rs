@@ -59,7 +59,7 @@ impl Glance {
             open.push(OpenGlance {
                 number,
                 n_rows: last.map_or(0, |it| it.rows),
-                n_bytes: last.map_or(0, |it| it.files.values().map(|mark| mark.len).sum()),
+                n_bytes: last.map_or(0, |it| sum(it.files.values().map(|mark| mark.len))),
                 n_segments: segments.len() as u64,
             });
             cuts.extend(segments.into_iter().next_back().map(|segment| (number, segment.cut)));
@@ -71,7 +71,7 @@ impl Glance {
         cuts.retain(|(number, _)| *number >= n_logged);
         let last = cuts.last().map(|(_, cut)| cut).or(log.last().map(|entry| &entry.cut));
         Ok(Self {
-            n_rows: log.iter().map(|it| it.rows).chain(open.iter().map(|it| it.n_rows)).sum(),
+            n_rows: sum(log.iter().map(|it| it.rows).chain(open.iter().map(|it| it.n_rows))),
             n_rejected: last.map_or(0, rejected),
             sealed: log.into_iter().filter_map(|entry| entry.id).collect(),
             open,
@@ -82,5 +82,10 @@ impl Glance {
 /// Rows rejected at all stages, as the books of a cut have them.
 fn rejected(cut: &Cut) -> u64 {
     let stages = cut.books.as_object().into_iter().flat_map(|stages| stages.values());
-    stages.filter_map(|books| books.get("rejected").and_then(Value::as_u64)).sum()
+    sum(stages.filter_map(|books| books.get("rejected").and_then(Value::as_u64)))
+}
+
+/// A sum of numbers that a log claims.
+fn sum(mut numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.try_fold(0, u64::checked_add).unwrap_or(u64::MAX)
 }

@@ -23,6 +23,7 @@ mod memory;
 mod place;
 mod process;
 mod random;
+mod source_memory;
 mod tools;
 mod tree;
 mod two_runs;

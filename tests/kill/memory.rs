@@ -9,16 +9,16 @@ use crate::tools::{can_trace, strace};
 const CONSTANT_BYTES: u64 = 64 << 20;
 
 /// A build whose inputs are larger than its memory, or very many.
-struct Case {
-    name: &'static str,
-    memory_mib: u64,
-    jobs: usize,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) memory_mib: u64,
+    pub(crate) jobs: usize,
     /// Microseconds by which each write and sync takes longer.
-    delay: u32,
-    rows: u64,
+    pub(crate) delay: u32,
+    pub(crate) rows: u64,
 }
 
-fn check(place: &Place, case: &Case) {
+pub(crate) fn check(place: &Place, case: &Case) {
     let Case { name, memory_mib, jobs, delay, rows } = case;
     let mut run = place.run("out").arg("--memory").arg(format!("{memory_mib}MiB"));
     run = run.arg("--jobs").arg(jobs.to_string());
