@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 
 use super::DefinitionArgs;
-use super::output::{CliError, Console, counted, of_sources};
+use super::output::{CliError, Console, counted, of_inputs};
 use crate::config::Registry;
 use crate::pipeline::{CheckReport, FieldReport};
 
@@ -36,10 +36,8 @@ fn text(report: &CheckReport) -> String {
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<11}{value}").ok();
     };
-    line("dataset", report.dataset.clone());
-    let bytes = HumanBytes(report.input_bytes);
-    line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
-    of_sources(&report.sources, &mut line);
+    let inputs = (report.inputs, report.input_bytes);
+    of_inputs(&report.dataset, inputs, &report.sources, &mut line);
     let sources: Vec<&str> = report.sources.iter().map(|source| source.name.as_str()).collect();
     let behind = report.stages.iter().skip(sources.len()).map(String::as_str);
     let sources = sources.join(" + ");

@@ -129,8 +129,15 @@ pub(super) fn counted(n: u64, thing: &str) -> String {
     format!("{} {thing}{many}", HumanCount(n))
 }
 
-/// A line for each source, where there are several.
-pub(super) fn of_sources(sources: &[SourceReport], line: &mut impl FnMut(&str, String)) {
+/// The lines of a dataset and its inputs, of each source where there are several.
+pub(super) fn of_inputs(
+    dataset: &str,
+    (inputs, bytes): (u64, u64),
+    sources: &[SourceReport],
+    line: &mut impl FnMut(&str, String),
+) {
+    line("dataset", dataset.to_owned());
+    line("inputs", format!("{}, {}", counted(inputs, "file"), HumanBytes(bytes)));
     if sources.len() < 2 {
         return;
     }

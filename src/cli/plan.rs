@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 
-use super::output::{CliError, Console, STAT_NOTE, counted, of_sources};
+use super::output::{CliError, Console, STAT_NOTE, counted, of_inputs};
 use super::target::Target;
 use super::{DefinitionArgs, keys, why};
 use crate::config::Registry;
@@ -51,10 +51,8 @@ fn text(report: &PlanReport) -> String {
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<11}{value}").ok();
     };
-    line("dataset", report.dataset.clone());
-    let bytes = HumanBytes(report.input_bytes);
-    line("inputs", format!("{}, {bytes}", counted(report.inputs, "file")));
-    of_sources(&report.sources, &mut line);
+    let inputs = (report.inputs, report.input_bytes);
+    of_inputs(&report.dataset, inputs, &report.sources, &mut line);
     if report.fingerprint == Fingerprinting::Stat {
         line("", STAT_NOTE.to_owned());
     }

@@ -43,34 +43,34 @@ impl Dtype {
         Dtype::Float64,
     ];
 
+    /// Its name, its NumPy type string, its bytes and its Arrow type.
+    const fn traits(self) -> (&'static str, &'static str, usize, DataType) {
+        match self {
+            Dtype::Bool => ("bool", "|b1", 1, DataType::Boolean),
+            Dtype::Int8 => ("int8", "|i1", 1, DataType::Int8),
+            Dtype::Int16 => ("int16", "<i2", 2, DataType::Int16),
+            Dtype::Int32 => ("int32", "<i4", 4, DataType::Int32),
+            Dtype::Int64 => ("int64", "<i8", 8, DataType::Int64),
+            Dtype::Uint8 => ("uint8", "|u1", 1, DataType::UInt8),
+            Dtype::Uint16 => ("uint16", "<u2", 2, DataType::UInt16),
+            Dtype::Uint32 => ("uint32", "<u4", 4, DataType::UInt32),
+            Dtype::Uint64 => ("uint64", "<u8", 8, DataType::UInt64),
+            Dtype::Float16 => ("float16", "<f2", 2, DataType::Float16),
+            Dtype::Float32 => ("float32", "<f4", 4, DataType::Float32),
+            Dtype::Float64 => ("float64", "<f8", 8, DataType::Float64),
+        }
+    }
+
     /// Bytes of one scalar; a bool is one byte, 0 or 1.
     #[must_use]
     pub fn size(self) -> usize {
-        match self {
-            Dtype::Bool | Dtype::Int8 | Dtype::Uint8 => 1,
-            Dtype::Int16 | Dtype::Uint16 | Dtype::Float16 => 2,
-            Dtype::Int32 | Dtype::Uint32 | Dtype::Float32 => 4,
-            Dtype::Int64 | Dtype::Uint64 | Dtype::Float64 => 8,
-        }
+        self.traits().2
     }
 
     /// Its name in definitions and in `schema.json`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Dtype::Bool => "bool",
-            Dtype::Int8 => "int8",
-            Dtype::Int16 => "int16",
-            Dtype::Int32 => "int32",
-            Dtype::Int64 => "int64",
-            Dtype::Uint8 => "uint8",
-            Dtype::Uint16 => "uint16",
-            Dtype::Uint32 => "uint32",
-            Dtype::Uint64 => "uint64",
-            Dtype::Float16 => "float16",
-            Dtype::Float32 => "float32",
-            Dtype::Float64 => "float64",
-        }
+        self.traits().0
     }
 
     /// The dtype of that name.
@@ -82,20 +82,7 @@ impl Dtype {
     /// The NumPy type string: `<i2`, `|u1`.
     #[must_use]
     pub fn numpy(self) -> &'static str {
-        match self {
-            Dtype::Bool => "|b1",
-            Dtype::Int8 => "|i1",
-            Dtype::Int16 => "<i2",
-            Dtype::Int32 => "<i4",
-            Dtype::Int64 => "<i8",
-            Dtype::Uint8 => "|u1",
-            Dtype::Uint16 => "<u2",
-            Dtype::Uint32 => "<u4",
-            Dtype::Uint64 => "<u8",
-            Dtype::Float16 => "<f2",
-            Dtype::Float32 => "<f4",
-            Dtype::Float64 => "<f8",
-        }
+        self.traits().1
     }
 
     /// Whether it is a signed or unsigned integer (a bool is not).
@@ -107,20 +94,7 @@ impl Dtype {
     /// The Arrow type of the same numbers.
     #[must_use]
     pub fn arrow(self) -> DataType {
-        match self {
-            Dtype::Bool => DataType::Boolean,
-            Dtype::Int8 => DataType::Int8,
-            Dtype::Int16 => DataType::Int16,
-            Dtype::Int32 => DataType::Int32,
-            Dtype::Int64 => DataType::Int64,
-            Dtype::Uint8 => DataType::UInt8,
-            Dtype::Uint16 => DataType::UInt16,
-            Dtype::Uint32 => DataType::UInt32,
-            Dtype::Uint64 => DataType::UInt64,
-            Dtype::Float16 => DataType::Float16,
-            Dtype::Float32 => DataType::Float32,
-            Dtype::Float64 => DataType::Float64,
-        }
+        self.traits().3
     }
 
     /// The dtype of an Arrow type of plain numbers.

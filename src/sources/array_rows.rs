@@ -14,7 +14,7 @@ use arrow_schema::SchemaRef;
 use serde_json::json;
 
 use super::array_files::{Arrays, FEWER_BYTES, MORE_BYTES, damaged, of_rows, other_length};
-use super::arrays::{ArrayHead, Item, column, refused, swap_bytes};
+use super::arrays::{ArrayHead, column, dtype_of, refused, swap_bytes};
 use super::content::Content;
 use super::files::stem_of;
 use super::input::{PartDigests, misfit};
@@ -24,6 +24,7 @@ use super::{
     Part, SourceError, npy,
 };
 use crate::batch::{Batch, Event, Provenance, Restart, Run};
+use crate::schema::Dtype;
 
 /// The batches of a partition.
 pub(super) struct RowReader {
@@ -31,7 +32,7 @@ pub(super) struct RowReader {
     part: Arc<Part>,
     schema: SchemaRef,
     /// Of the columns that are read from arrays.
-    items: Vec<Item>,
+    items: Vec<Dtype>,
     limits: BatchLimits,
     digests: PartDigests,
     /// The input that is being read, or opened next.
@@ -84,7 +85,7 @@ impl RowReader {
     ) -> Result<Self, SourceError> {
         let refuse = |message: &str| misfit(part, restart.input, message);
         let n_columns = 1 + usize::from(arrays.labels.is_some());
-        let types = schema.fields().iter().take(n_columns).map(|f| Item::of_column(f.data_type()));
+        let types = schema.fields().iter().take(n_columns).map(|f| dtype_of(f.data_type()));
         let items: Vec<_> = types.flatten().collect();
         if items.len() != n_columns {
             return Err(refuse("the columns are not those of this source"));

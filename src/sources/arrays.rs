@@ -18,86 +18,25 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use super::array_files::damaged;
 use super::content::Content;
 use super::{BadRow, INPUT_DAMAGED, Input, SourceError};
+use crate::schema::Dtype;
 
 /// More dimensions than a field may have.
 const MOST_DIMS: usize = 32;
 
-/// What the values of an array are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Item {
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Uint8,
-    Uint16,
-    Uint32,
-    Uint64,
-    Float16,
-    Float32,
-    Float64,
-}
-
-impl Item {
-    /// Bytes of one value in the file.
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Self::Bool | Self::Int8 | Self::Uint8 => 1,
-            Self::Int16 | Self::Uint16 | Self::Float16 => 2,
-            Self::Int32 | Self::Uint32 | Self::Float32 => 4,
-            Self::Int64 | Self::Uint64 | Self::Float64 => 8,
+/// The type of the numbers in a column, at whatever depth of lists.
+pub(super) fn dtype_of(data_type: &DataType) -> Option<Dtype> {
+    match data_type {
+        DataType::FixedSizeList(inner, _) | DataType::LargeList(inner) => {
+            dtype_of(inner.data_type())
         }
-    }
-
-    fn arrow(self) -> DataType {
-        match self {
-            Self::Bool => DataType::Boolean,
-            Self::Int8 => DataType::Int8,
-            Self::Int16 => DataType::Int16,
-            Self::Int32 => DataType::Int32,
-            Self::Int64 => DataType::Int64,
-            Self::Uint8 => DataType::UInt8,
-            Self::Uint16 => DataType::UInt16,
-            Self::Uint32 => DataType::UInt32,
-            Self::Uint64 => DataType::UInt64,
-            Self::Float16 => DataType::Float16,
-            Self::Float32 => DataType::Float32,
-            Self::Float64 => DataType::Float64,
-        }
-    }
-
-    /// The type of the numbers in a column, at whatever depth of lists.
-    pub(super) fn of_column(data_type: &DataType) -> Option<Self> {
-        Some(match data_type {
-            DataType::FixedSizeList(inner, _) | DataType::LargeList(inner) => {
-                return Self::of_column(inner.data_type());
-            }
-            DataType::Boolean => Self::Bool,
-            DataType::Int8 => Self::Int8,
-            DataType::Int16 => Self::Int16,
-            DataType::Int32 => Self::Int32,
-            DataType::Int64 => Self::Int64,
-            DataType::UInt8 => Self::Uint8,
-            DataType::UInt16 => Self::Uint16,
-            DataType::UInt32 => Self::Uint32,
-            DataType::UInt64 => Self::Uint64,
-            DataType::Float16 => Self::Float16,
-            DataType::Float32 => Self::Float32,
-            DataType::Float64 => Self::Float64,
-            _ => return None,
-        })
-    }
-
-    fn name(self) -> String {
-        self.arrow().to_string().to_lowercase()
+        numbers => Dtype::of_arrow(numbers),
     }
 }
 
 /// What a file says of the array in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ArrayHead {
-    pub(super) item: Item,
+    pub(super) item: Dtype,
     pub(super) is_big_endian: bool,
     /// Whether the first index varies fastest, not the last.
     pub(super) is_fortran: bool,
@@ -114,7 +53,7 @@ impl ArrayHead {
     /// Bytes of the values under one index of the axes behind the first `n_axes`.
     fn bytes_behind(&self, n_axes: usize) -> Option<u64> {
         let inner = self.shape.get(n_axes..).unwrap_or_default();
-        inner.iter().try_fold(self.item.bytes() as u64, |all, n| all.checked_mul(*n))
+        inner.iter().try_fold(self.item.size() as u64, |all, n| all.checked_mul(*n))
     }
 
     /// Refuses what no column can hold, or no file of `size` bytes (`None`: not known yet).
@@ -213,18 +152,18 @@ fn list_item(data_type: DataType) -> FieldRef {
     Arc::new(Field::new("item", data_type, false))
 }
 
-fn nested(item: Item, shape: &[u64]) -> DataType {
+fn nested(item: Dtype, shape: &[u64]) -> DataType {
     shape.iter().rev().fold(item.arrow(), |inner, n| {
         DataType::FixedSizeList(list_item(inner), i32::try_from(*n).unwrap_or(i32::MAX))
     })
 }
 
 /// Turns values that were read as big-endian to little-endian ones.
-pub(super) fn swap_bytes(item: Item, bytes: &mut [u8]) {
+pub(super) fn swap_bytes(item: Dtype, bytes: &mut [u8]) {
     fn swap<const N: usize>(bytes: &mut [u8]) {
         bytes.as_chunks_mut::<N>().0.iter_mut().for_each(|value| value.reverse());
     }
-    match item.bytes() {
+    match item.size() {
         2 => swap::<2>(bytes),
         4 => swap::<4>(bytes),
         8 => swap::<8>(bytes),
@@ -234,7 +173,7 @@ pub(super) fn swap_bytes(item: Item, bytes: &mut [u8]) {
 
 /// Little-endian values as a column of `data_type`: `item`, in lists of fixed size or in none.
 pub(super) fn column(
-    item: Item,
+    item: Dtype,
     data_type: &DataType,
     bytes: Vec<u8>,
 ) -> Result<ArrayRef, ArrowError> {
@@ -242,10 +181,10 @@ pub(super) fn column(
         let values = column(item, field.data_type(), bytes)?;
         return Ok(Arc::new(FixedSizeListArray::try_new(Arc::clone(field), *n, values, None)?));
     }
-    if item == Item::Bool {
+    if item == Dtype::Bool {
         return Ok(Arc::new(bytes.iter().map(|byte| Some(*byte != 0)).collect::<BooleanArray>()));
     }
-    let n_values = bytes.len() / item.bytes();
+    let n_values = bytes.len() / item.size();
     let data = ArrayData::builder(item.arrow()).len(n_values).add_buffer(Buffer::from_vec(bytes));
     // Bytes are copied where they happen not to lie as numbers must.
     Ok(make_array(data.align_buffers(true).build()?))
@@ -253,7 +192,7 @@ pub(super) fn column(
 
 /// The rows of a column-major array one after another.
 pub(super) fn to_row_major(head: &ArrayHead, bytes: &[u8]) -> Vec<u8> {
-    let size = head.item.bytes();
+    let size = head.item.size();
     let mut out = Vec::with_capacity(bytes.len());
     let mut index = vec![0_u64; head.shape.len()];
     for _ in 0..bytes.len() / size {

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::array_files::{Arrays, Format, cut_points, damaged};
 use super::array_rows::RowReader;
-use super::arrays::{ArrayHead, Item, Refusal, head_bytes, refused};
+use super::arrays::{ArrayHead, Refusal, head_bytes, refused};
 use super::content::{Compression, Content, Contents};
 use super::listing::Listing;
 use super::{
@@ -28,6 +28,7 @@ use super::{
     SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
+use crate::schema::Dtype;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "idx",
@@ -212,12 +213,12 @@ pub(super) fn read_head(input: &Input, open: &mut Content) -> Result<ArrayHead, 
     let (item, n_axes) = match *magic {
         [0, 0, kind, n_axes] => {
             let item = match kind {
-                0x08 => Item::Uint8,
-                0x09 => Item::Int8,
-                0x0B => Item::Int16,
-                0x0C => Item::Int32,
-                0x0D => Item::Float32,
-                0x0E => Item::Float64,
+                0x08 => Dtype::Uint8,
+                0x09 => Dtype::Int8,
+                0x0B => Dtype::Int16,
+                0x0C => Dtype::Int32,
+                0x0D => Dtype::Float32,
+                0x0E => Dtype::Float64,
                 _ => {
                     let message = format!("the type of values 0x{kind:02x} is not one of IDX");
                     return Err(no((message, hint)));
@@ -233,6 +234,6 @@ pub(super) fn read_head(input: &Input, open: &mut Content) -> Result<ArrayHead, 
         let size = head_bytes(input, open, 4)?;
         shape.push(size.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)));
     }
-    let is_big_endian = item.bytes() > 1;
+    let is_big_endian = item.size() > 1;
     Ok(ArrayHead { item, is_big_endian, is_fortran: false, shape, start: open.position() })
 }

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
 
 use super::array_files::{Arrays, FEWER_BYTES, MORE_BYTES, damaged, other_length};
-use super::arrays::{Item, column, refused, swap_bytes, to_row_major};
+use super::arrays::{column, dtype_of, refused, swap_bytes, to_row_major};
 use super::content::Content;
 use super::files::stem_of;
 use super::input::{PartDigests, misfit};
@@ -22,6 +22,7 @@ use super::{
     SourceError,
 };
 use crate::batch::{Batch, Event, Provenance, Restart, Run};
+use crate::schema::Dtype;
 
 /// The batches of a partition.
 pub(super) struct FileReader {
@@ -30,7 +31,7 @@ pub(super) struct FileReader {
     schema: SchemaRef,
     /// Type of the arrays' column, and of the values in it.
     data_type: DataType,
-    item: Item,
+    item: Dtype,
     limits: BatchLimits,
     next: usize,
     digests: PartDigests,
@@ -53,8 +54,7 @@ impl FileReader {
             return Err(refuse("a file is one row and is not cut"));
         }
         let column = schema.fields().first().map(|field| field.data_type());
-        let Some((data_type, item)) = column.and_then(|c| Some((c.clone(), Item::of_column(c)?)))
-        else {
+        let Some((data_type, item)) = column.and_then(|c| Some((c.clone(), dtype_of(c)?))) else {
             return Err(refuse("the columns are not those of this source"));
         };
         Ok(Self {

@@ -5,7 +5,8 @@
 //!
 //! Invariant: an array of objects is refused by its type alone. Nothing here can unpickle.
 
-use super::arrays::{ArrayHead, Item, Refusal};
+use super::arrays::{ArrayHead, Refusal};
+use crate::schema::Dtype;
 
 /// Bytes before the length of the text: the magic string and the version.
 pub(super) const MAGIC_BYTES: usize = 8;
@@ -98,27 +99,27 @@ pub(super) fn parse(text: &[u8], start: u64) -> Result<ArrayHead, Refusal> {
 }
 
 /// The type that NumPy writes as `descr`, and whether its values are big-endian.
-fn item(descr: &str) -> Result<(Item, bool), Refusal> {
+fn item(descr: &str) -> Result<(Dtype, bool), Refusal> {
     let (order, kind) = match descr.chars().next() {
         Some(order @ ('<' | '>' | '|')) => (order, descr.get(1..).unwrap_or_default()),
         _ => ('|', descr),
     };
     let item = match kind {
-        "b1" | "?" => Item::Bool,
-        "i1" => Item::Int8,
-        "i2" => Item::Int16,
-        "i4" => Item::Int32,
-        "i8" => Item::Int64,
-        "u1" => Item::Uint8,
-        "u2" => Item::Uint16,
-        "u4" => Item::Uint32,
-        "u8" => Item::Uint64,
-        "f2" => Item::Float16,
-        "f4" => Item::Float32,
-        "f8" => Item::Float64,
+        "b1" | "?" => Dtype::Bool,
+        "i1" => Dtype::Int8,
+        "i2" => Dtype::Int16,
+        "i4" => Dtype::Int32,
+        "i8" => Dtype::Int64,
+        "u1" => Dtype::Uint8,
+        "u2" => Dtype::Uint16,
+        "u4" => Dtype::Uint32,
+        "u8" => Dtype::Uint64,
+        "f2" => Dtype::Float16,
+        "f4" => Dtype::Float32,
+        "f8" => Dtype::Float64,
         _ => return Err(unsupported(descr, kind)),
     };
-    if order == '|' && item.bytes() > 1 {
+    if order == '|' && item.size() > 1 {
         let message = format!("the type {descr:?} does not tell the order of bytes");
         return Err((message, "load it with NumPy and save it again"));
     }
@@ -219,35 +220,35 @@ mod tests {
         for (text, item, big, fortran, shape) in [
             (
                 "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }   \n",
-                Item::Float64,
+                Dtype::Float64,
                 false,
                 false,
                 vec![3, 4],
             ),
             (
                 "{'descr':'|b1','fortran_order':True,'shape':(5,)}",
-                Item::Bool,
+                Dtype::Bool,
                 false,
                 false,
                 vec![5],
             ),
             (
                 "{\"shape\": (2L, 3L), \"descr\": \">i2\", \"fortran_order\": True}",
-                Item::Int16,
+                Dtype::Int16,
                 true,
                 true,
                 vec![2, 3],
             ),
             (
                 "{'descr': '|u1', 'fortran_order': False, 'shape': (), }",
-                Item::Uint8,
+                Dtype::Uint8,
                 false,
                 false,
                 vec![],
             ),
             (
                 "{'descr': '<f2', 'fortran_order': True, 'shape': (1, 7, 1), }",
-                Item::Float16,
+                Dtype::Float16,
                 false,
                 false,
                 vec![1, 7, 1],

@@ -18,6 +18,8 @@ use half::f16;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::schema::Dtype;
+
 /// A type of column, as a definition names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -38,40 +40,44 @@ pub enum ValueType {
     Utf8,
 }
 
-/// Each type with its name and its Arrow type.
-const TYPES: [(ValueType, &str, DataType); 13] = [
-    (ValueType::Bool, "bool", DataType::Boolean),
-    (ValueType::Int8, "int8", DataType::Int8),
-    (ValueType::Int16, "int16", DataType::Int16),
-    (ValueType::Int32, "int32", DataType::Int32),
-    (ValueType::Int64, "int64", DataType::Int64),
-    (ValueType::Uint8, "uint8", DataType::UInt8),
-    (ValueType::Uint16, "uint16", DataType::UInt16),
-    (ValueType::Uint32, "uint32", DataType::UInt32),
-    (ValueType::Uint64, "uint64", DataType::UInt64),
-    (ValueType::Float16, "float16", DataType::Float16),
-    (ValueType::Float32, "float32", DataType::Float32),
-    (ValueType::Float64, "float64", DataType::Float64),
-    (ValueType::Utf8, "utf8", DataType::LargeUtf8),
+/// Each type, with that of its numbers.
+const TYPES: [(ValueType, Option<Dtype>); 13] = [
+    (ValueType::Bool, Some(Dtype::Bool)),
+    (ValueType::Int8, Some(Dtype::Int8)),
+    (ValueType::Int16, Some(Dtype::Int16)),
+    (ValueType::Int32, Some(Dtype::Int32)),
+    (ValueType::Int64, Some(Dtype::Int64)),
+    (ValueType::Uint8, Some(Dtype::Uint8)),
+    (ValueType::Uint16, Some(Dtype::Uint16)),
+    (ValueType::Uint32, Some(Dtype::Uint32)),
+    (ValueType::Uint64, Some(Dtype::Uint64)),
+    (ValueType::Float16, Some(Dtype::Float16)),
+    (ValueType::Float32, Some(Dtype::Float32)),
+    (ValueType::Float64, Some(Dtype::Float64)),
+    (ValueType::Utf8, None),
 ];
 
 impl ValueType {
+    fn dtype(self) -> Option<Dtype> {
+        TYPES.iter().find(|t| t.0 == self).and_then(|t| t.1)
+    }
+
     /// The Arrow type of such a column. Texts have 64-bit offsets: a batch may hold any row.
     #[must_use]
     pub fn arrow(self) -> DataType {
-        TYPES.iter().find(|t| t.0 == self).map_or(DataType::Null, |t| t.2.clone())
+        self.dtype().map_or(DataType::LargeUtf8, Dtype::arrow)
     }
 
     /// The type whose columns have this Arrow type.
     #[must_use]
     pub fn of_arrow(arrow: &DataType) -> Option<Self> {
-        TYPES.iter().find(|t| t.2 == *arrow).map(|t| t.0)
+        TYPES.iter().map(|t| t.0).find(|kind| kind.arrow() == *arrow)
     }
 
     /// Its name in a definition.
     #[must_use]
     pub fn name(self) -> &'static str {
-        TYPES.iter().find(|t| t.0 == self).map_or("", |t| t.1)
+        self.dtype().map_or("utf8", Dtype::name)
     }
 }
 
@@ -360,10 +366,10 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_definition() {
-        for (kind, name, arrow) in TYPES {
-            let read: ValueType = serde_json::from_value(name.into()).unwrap();
-            assert_eq!((read, kind.name()), (kind, name));
-            assert_eq!(ValueType::of_arrow(&arrow), Some(kind));
+        for (kind, _) in TYPES {
+            let read: ValueType = serde_json::from_value(kind.name().into()).unwrap();
+            assert_eq!(read, kind);
+            assert_eq!(ValueType::of_arrow(&kind.arrow()), Some(kind));
             assert_eq!(ColumnBuilder::new(kind, 0).finish().data_type(), &kind.arrow());
         }
     }
