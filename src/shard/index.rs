@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
-use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
@@ -283,8 +283,9 @@ impl<'a> Reader<'a> {
             None => None,
         };
         if let Some(valid) = &valid {
-            let has: BooleanArray = valid.iter().map(|byte| Some(*byte != 0)).collect();
-            arrays.push(Arc::new(has));
+            let is_valid = |row: usize| valid.get(row).is_some_and(|byte| *byte != 0);
+            let has = BooleanBuffer::collect_bool(valid.len(), is_valid);
+            arrays.push(Arc::new(BooleanArray::from(has)));
         }
         let codes: Vec<i32> = self.codes_ahead.drain(..n.min(self.codes_ahead.len())).collect();
         if self.codes.is_some() {

@@ -433,3 +433,81 @@ pub(super) fn line_of(
         bytes.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::content::Compression;
+
+    const DIALECT: Dialect = Dialect { delimiter: b',', quote: Some(b'"') };
+
+    /// Quotes, delimiters and line ends in all orders, some where one piece that is read ends.
+    fn texts() -> impl Iterator<Item = Vec<u8>> {
+        let pieces =
+            ["a", ",", "\"", "\"\"", "\n", "\r\n", "\r", "é", "1.5", ",\"x\ny\",", "bc,d\n"];
+        (0..300_usize).map(move |seed| {
+            let n_before = if seed % 30 == 0 { CHUNK_BYTES / 4 - seed / 10 } else { 0 };
+            let mut text = b"x,y\n".repeat(n_before);
+            let mut state = seed as u64;
+            for _ in 0..80 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+                let piece = pieces[usize::try_from(state >> 33).unwrap() % pieces.len()];
+                text.extend_from_slice(piece.as_bytes());
+            }
+            text.push(b'\n');
+            text
+        })
+    }
+
+    /// The fields of each record as the parser alone finds them, and the offset behind it.
+    fn parsed(text: &[u8]) -> Vec<(Vec<Vec<u8>>, usize)> {
+        let (mut core, mut at, mut records) = (DIALECT.reader(), 0, Vec::new());
+        let (mut out, mut ends) = (vec![0; text.len()], vec![0; 1024]);
+        loop {
+            while matches!(text.get(at), Some(b'\r' | b'\n')) {
+                at += 1;
+            }
+            let (result, n_in, _, n_ends) = core.read_record(&text[at..], &mut out, &mut ends);
+            if result != Record {
+                return records;
+            }
+            at += n_in;
+            let starts = std::iter::once(0).chain(ends[..n_ends].iter().copied());
+            let fields = starts.zip(&ends[..n_ends]).map(|(from, to)| out[from..*to].to_vec());
+            let is_pair = text[at - 1] == b'\r' && text.get(at) == Some(&b'\n');
+            records.push((fields.collect(), at + usize::from(is_pair)));
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "inputs come from elsewhere")]
+    fn whole_lines_are_the_records_that_the_parser_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let contents = Contents::new(&folder, Compression::default(), None).unwrap();
+        for (seed, text) in texts().enumerate() {
+            std::fs::write(dir.path().join("a.csv"), &text).unwrap();
+            let input = folder.stat("a.csv").unwrap();
+            let open = || contents.open(&input, None, None).unwrap();
+            let want = parsed(&text);
+            let mut records = Records::new(DIALECT, open());
+            for (number, (fields, _)) in want.iter().enumerate() {
+                assert!(records.next().unwrap(), "text {seed}, record {number}");
+                let found = (0..records.n_fields()).map(|i| records.field(i).to_vec());
+                assert_eq!(&found.collect::<Vec<_>>(), fields, "text {seed}, record {number}");
+                assert_eq!(records.n_bytes(), fields.iter().map(Vec::len).sum::<usize>());
+            }
+            assert!(!matches!(records.next(), Ok(true)), "text {seed}");
+
+            let (multiple, size) = (if seed % 30 == 0 { 10_000 } else { 7 }, text.len() as u64);
+            let mut cuts: Vec<u64> = Vec::new();
+            for end in want.iter().map(|(_, end)| *end as u64).filter(|end| *end < size) {
+                if end / multiple > cuts.last().map_or(0, |last| last / multiple) {
+                    cuts.push(end);
+                }
+            }
+            let found = quoted_cuts(DIALECT, open(), multiple, size).unwrap();
+            assert_eq!(found, cuts, "text {seed}");
+        }
+    }
+}
