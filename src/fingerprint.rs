@@ -1,7 +1,8 @@
 //! What names things: canonical JSON and the hashes over it.
 //!
 //! A **cache key** names everything that decides values except the inputs; a **slot** names the
-//! working state of one partition; a **fingerprint** names a whole dataset. All of them are
+//! working state of one partition; a **fingerprint** names a whole dataset; a **compat signature**
+//! names the values of a feature. All of them are
 //! functions of plain values, so that any other program can compute them.
 //!
 //! Leaves out: bytes of files and rows, which are hashed with BLAKE3 where they pass.
@@ -11,6 +12,7 @@
 //!    `json.dumps(x, sort_keys=True, separators=(",", ":"))`.
 //! 2. Nothing here looks at a clock, a file or the environment.
 
+mod signature;
 mod types;
 
 use std::ops::Range;
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+pub use signature::CompatSignature;
 pub use types::{TypesError, types_from_json, types_to_json};
 
 /// The shard writer as a stage of the identity; its version is bumped when equal rows can come to

@@ -11,6 +11,7 @@
 
 pub mod batch;
 pub mod books;
+pub mod cache;
 #[cfg(feature = "run")]
 pub mod cli;
 #[cfg(feature = "run")]

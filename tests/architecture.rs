@@ -50,6 +50,7 @@ fn modules_depend_downwards_only() {
         ("storage", &[]),
         ("shard", &["storage", "schema", "batch", "books", "inputs", "fingerprint"]),
         ("dataset", &["shard", "storage", "schema", "batch", "books", "inputs", "fingerprint"]),
+        ("cache", &["shard", "storage", "schema", "fingerprint"]),
         ("sources", &["batch", "inputs", "schema", "fingerprint"]),
         ("transforms", &["sources", "batch", "schema"]),
         ("graph", &["batch", "transforms"]),

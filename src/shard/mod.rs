@@ -10,7 +10,7 @@
 //! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
 //! finished), `writer` (a partition's shards in order); then `sums` (what a sealed shard says of
 //! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
-//! byte of it, and what they say); `glance` (how far an open partition is, for people).
+//! byte of it, and what they say); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
 //!
@@ -39,6 +39,7 @@ mod glance;
 mod index;
 mod inputs;
 mod interner;
+mod keyed;
 mod keys;
 mod ledger;
 mod manifest;
@@ -70,6 +71,7 @@ pub use error::{Damage, ShardError};
 pub use field_reader::FieldReader;
 pub use finding::{Block, Finding, FindingKind};
 pub use glance::{Glance, OpenGlance};
+pub(crate) use keyed::KeyedWriter;
 pub use memory::memory_bytes;
 pub use options::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, WriterOptions,
@@ -81,5 +83,6 @@ pub use seal::SealedShard;
 #[cfg(feature = "run")]
 pub(crate) use sift::sift;
 pub use trash::{discard, empty_trash};
+pub(crate) use verify::verify_keyed;
 pub use verify::verify_shard;
 pub use writer::Writer;

@@ -17,6 +17,7 @@ use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 
 use super::field_reader::{FieldReader, Folder};
+use super::keyed::ROW_KEY_BYTES;
 use super::layout;
 use super::read_error::{ROWS_HAVE_NO_KEY, ReadError};
 use super::sums::{self, Sentinel, Sums};
@@ -269,6 +270,24 @@ impl Shard {
             return Err(self.folder.damaged(layout::KEYS, what));
         }
         Ok(self.keys.get_or_init(|| keys))
+    }
+
+    /// The 32-byte keys of keyed rows, in row order.
+    ///
+    /// # Errors
+    /// `keys.bin` is missing or does not have a key per row.
+    pub(crate) fn row_keys(&self) -> Result<&[[u8; ROW_KEY_BYTES]]> {
+        let keys = if let Some(open) = self.keys.get() {
+            open
+        } else {
+            let keys = self.folder.map(layout::KEYS)?;
+            self.keys.get_or_init(|| keys)
+        };
+        if self.n_rows.checked_mul(ROW_KEY_BYTES) != Some(keys.len()) {
+            let what = format!("{} bytes for {} rows", keys.len(), self.n_rows);
+            return Err(self.folder.damaged(layout::KEYS, what));
+        }
+        Ok(keys.as_slice().as_chunks().0)
     }
 
     /// Where each row came from. `input` counts the inputs in `fingerprint.json`.

@@ -125,8 +125,23 @@ pub(super) fn seal(
     }
     let fingerprint = Fingerprint::new(options, first, cut.next);
     make(layout::FINGERPRINT, &mut |file| fingerprint.write(file))?;
+    let (sums_b3, bytes) = close(storage, &dir, sums, rows)?;
+    Ok(LogEntry { seq, id: Some(id_of(&sums_b3)), rows, bytes, cut })
+}
+
+/// Ends a folder whose files have these sums and are durable, but for their names: writes `blocks.bin`,
+/// `B3SUMS` and the sentinel. Gives the BLAKE3 of `B3SUMS` and the bytes of the whole folder.
+///
+/// # Durability
+/// On `Ok` everything in the folder survives a power cut.
+pub(super) fn close(
+    storage: &dyn Storage,
+    dir: &Path,
+    mut sums: Vec<FileSums>,
+    rows: u64,
+) -> Result<(String, u64), ShardError> {
     sums.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
-    let mut blocks = ShardFile::create(storage, &dir, layout::BLOCKS)?;
+    let mut blocks = ShardFile::create(storage, dir, layout::BLOCKS)?;
     for block in sums.iter().flat_map(|file| &file.blocks) {
         blocks.append(&block.to_le_bytes())?;
     }
@@ -137,13 +152,13 @@ pub(super) fn seal(
     let mut file = storage.create(&dir.join(layout::SUMS))?;
     file.append(list.as_bytes())?;
     file.sync()?;
-    storage.sync_dir(&dir)?;
+    storage.sync_dir(dir)?;
     let sums_b3 = blake3::hash(list.as_bytes()).to_hex().to_string();
     let sentinel = layout::document(&json!(Sentinel { rows, sums_b3: sums_b3.clone() }));
     storage.write_atomic(&dir.join(layout::COMPLETE), &sentinel)?;
     let bytes =
         sums.iter().map(|file| file.len).sum::<u64>() + (list.len() + sentinel.len()) as u64;
-    Ok(LogEntry { seq, id: Some(id_of(&sums_b3)), rows, bytes, cut })
+    Ok((sums_b3, bytes))
 }
 
 /// Writes a file's content.
@@ -230,7 +245,7 @@ fn read_sentinel(storage: &dyn Storage, dir: &Path) -> Result<Sentinel, Fault> {
     Ok(sentinel)
 }
 
-fn id_of(sums_b3: &str) -> String {
+pub(super) fn id_of(sums_b3: &str) -> String {
     sums_b3.chars().take(layout::ID_DIGITS).collect()
 }
 

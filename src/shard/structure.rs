@@ -40,6 +40,10 @@ const ALWAYS: [&str; 9] = [
     layout::SUMS,
 ];
 
+/// Files that every folder of keyed rows has beside those of its fields.
+const KEYED: [&str; 6] =
+    [layout::BLOCKS, layout::COMPLETE, layout::KEYS, layout::SCHEMA, layout::SHAPES, layout::SUMS];
+
 /// An error of the reader as damage of its file.
 pub(super) fn wrong(shard: &Path, error: &ReadError) -> Finding {
     let (path, what) = match error {
@@ -55,6 +59,10 @@ pub(super) fn wrong(shard: &Path, error: &ReadError) -> Finding {
 /// Everything that is wrong with a shard whose sums hold.
 pub(super) fn check(shard: &Shard) -> Vec<Finding> {
     let steps: [Step; 6] = [file_names, shapes, keys, provenance, rejects, index];
+    run(shard, &steps)
+}
+
+fn run(shard: &Shard, steps: &[Step]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut note = |result: Result<(), ReadError>| {
         findings.extend(result.err().map(|e| wrong(shard.path(), &e)));
@@ -66,6 +74,12 @@ pub(super) fn check(shard: &Shard) -> Vec<Finding> {
         note(step(shard));
     }
     findings
+}
+
+/// Everything that is wrong with a folder of keyed rows whose sums hold.
+pub(super) fn check_keyed(shard: &Shard) -> Vec<Finding> {
+    let steps: [Step; 3] = [keyed_file_names, shapes, row_keys];
+    run(shard, &steps)
 }
 
 fn damaged(shard: &Shard, name: &str, what: impl Into<String>) -> ReadError {
@@ -89,7 +103,21 @@ fn document(shard: &Shard, name: &str) -> Result<Value, ReadError> {
 
 /// The folder has the files that the schema asks for, and no others.
 fn file_names(shard: &Shard) -> Result<(), ReadError> {
-    let mut want: BTreeSet<String> = ALWAYS.iter().map(ToString::to_string).collect();
+    files_are(shard, &ALWAYS)
+}
+
+/// The same of a folder of keyed rows.
+fn keyed_file_names(shard: &Shard) -> Result<(), ReadError> {
+    files_are(shard, &KEYED)
+}
+
+/// `keys.bin` has a key for each row.
+fn row_keys(shard: &Shard) -> Result<(), ReadError> {
+    shard.row_keys().map(drop)
+}
+
+fn files_are(shard: &Shard, always: &[&str]) -> Result<(), ReadError> {
+    let mut want: BTreeSet<String> = always.iter().map(ToString::to_string).collect();
     let fields = shard.schema().fields();
     want.extend(fields.iter().flat_map(Field::files).map(|file| file.name));
     if shard.schema().key().is_some() {

@@ -39,11 +39,24 @@ struct Found {
 /// # Errors
 /// Everything that is wrong.
 pub fn verify_shard(storage: &Arc<dyn Storage>, path: &Path) -> Result<SealedShard, Vec<Finding>> {
+    verify(storage, path, structure::check)
+}
+
+/// The same of a folder of keyed rows, which is no shard but for its sums.
+pub(crate) fn verify_keyed(storage: &Arc<dyn Storage>, path: &Path) -> Vec<Finding> {
+    verify(storage, path, structure::check_keyed).err().unwrap_or_default()
+}
+
+fn verify(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    check: fn(&Shard) -> Vec<Finding>,
+) -> Result<SealedShard, Vec<Finding>> {
     let mut search = Search { storage: storage.as_ref(), path, findings: Vec::new() };
     let verified = search.run();
     if let Some(verified) = verified.filter(|_| search.findings.is_empty()) {
         let wrong = match Shard::open(Arc::clone(storage), path) {
-            Ok(shard) => structure::check(&shard),
+            Ok(shard) => check(&shard),
             Err(e) => vec![structure::wrong(path, &e)],
         };
         if wrong.is_empty() {

@@ -22,6 +22,7 @@
 mod model;
 
 mod build;
+mod cache;
 mod damage;
 mod dataset;
 #[path = "../dataset/fake.rs"]

@@ -1,0 +1,286 @@
+//! A feature cache for those who only read: in any process, while somebody writes.
+//!
+//! Invariants:
+//! 1. A reader writes nothing and takes no lock.
+//! 2. What it sees is what was committed when it was opened or last refreshed. Where a segment was
+//!    replaced meanwhile it refreshes by itself: the rows are the same.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::error::{CacheError, Result};
+use super::lookup::Lookup;
+use super::section::batch;
+use super::store::{self, Shared};
+use super::view::View;
+use super::{RowKey, index, layout};
+use crate::fingerprint::CompatSignature;
+use crate::schema::RowSchema;
+use crate::shard::verify_keyed;
+use crate::storage::{EntryKind, Local, Storage};
+
+/// How often a listing is tried again that changed while it was looked at.
+const TRIES: usize = 64;
+
+/// A feature cache, opened for reading.
+#[derive(Debug, Clone)]
+pub struct CacheReader {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+}
+
+/// What a section holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SectionStat {
+    /// SHA-256 of its signature, which names it.
+    pub section: String,
+    /// Canonical JSON of its signature.
+    pub signature: String,
+    /// Rows, counting those that later ones have replaced.
+    pub rows: u64,
+    /// Segments that the rows lie in.
+    pub segments: usize,
+    /// Bytes of the segments.
+    pub bytes: u64,
+    /// Files of the index.
+    pub index_runs: usize,
+    /// Bytes of the index.
+    pub index_bytes: u64,
+    /// Names of the fields.
+    pub fields: Vec<String>,
+}
+
+/// A section, for reading. It can be shared between threads.
+#[derive(Debug)]
+pub struct SectionReader {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    signature: CompatSignature,
+    shared: Shared,
+    /// The log as it was read last.
+    seen: Mutex<Option<blake3::Hash>>,
+}
+
+impl CacheReader {
+    /// The feature cache in `dir`. Nothing needs to be there yet.
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, dir: impl AsRef<Path>) -> Self {
+        Self { storage, dir: dir.as_ref().to_path_buf() }
+    }
+
+    /// The feature cache in the folder `dir` of this machine's file system.
+    #[must_use]
+    pub fn local(dir: impl AsRef<Path>) -> Self {
+        Self::new(Arc::new(Local), dir)
+    }
+
+    /// The section of a signature. A signature without a section has no rows.
+    ///
+    /// # Errors
+    /// [`CacheError::Damaged`] if its log or signature is not what was written.
+    pub fn section(&self, signature: &CompatSignature) -> Result<SectionReader> {
+        let section = SectionReader {
+            storage: Arc::clone(&self.storage),
+            dir: self.dir.join(signature.sha256()),
+            signature: signature.clone(),
+            shared: Shared::default(),
+            seen: Mutex::new(None),
+        };
+        section.refresh()?;
+        Ok(section)
+    }
+
+    /// The signatures that have a section, by its name.
+    ///
+    /// # Errors
+    /// [`CacheError::Damaged`] if a section's signature is not what was written.
+    pub fn signatures(&self) -> Result<Vec<CompatSignature>> {
+        let mut signatures = Vec::new();
+        for section in sections(&*self.storage, &self.dir)? {
+            let path = self.dir.join(&section).join(layout::SIGNATURE);
+            // Without it nothing was ever committed.
+            let Some(json) = self.storage.read(&path)? else { continue };
+            let value: Option<serde_json::Value> = serde_json::from_slice(&json).ok();
+            let signature = value.as_ref().map(CompatSignature::new);
+            let named = signature.filter(|signature| signature.sha256() == section);
+            signatures.push(named.ok_or_else(|| {
+                CacheError::damaged(&path, "it is not the signature that names the folder")
+            })?);
+        }
+        Ok(signatures)
+    }
+
+    /// What each section holds.
+    ///
+    /// # Errors
+    /// As [`CacheReader::section`].
+    pub fn stat(&self) -> Result<Vec<SectionStat>> {
+        self.signatures()?.iter().map(|signature| self.section(signature)?.stat()).collect()
+    }
+
+    /// Reads every byte of every section, and gives what is not as it was written.
+    ///
+    /// # Errors
+    /// The system refused to list the folder.
+    pub fn verify(&self) -> Result<Vec<CacheError>> {
+        let mut wrong = Vec::new();
+        match self.signatures() {
+            Err(e @ CacheError::Damaged { .. }) => wrong.push(e),
+            Err(e) => return Err(e),
+            Ok(signatures) => {
+                for signature in signatures {
+                    match self.section(&signature) {
+                        Ok(section) => wrong.extend(section.verify()?),
+                        Err(e) => wrong.push(e),
+                    }
+                }
+            }
+        }
+        Ok(wrong)
+    }
+}
+
+/// The names of the sections in a folder.
+pub(super) fn sections(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>> {
+    let entries = storage.list(dir)?.unwrap_or_default().into_iter();
+    let sections = entries.filter(|e| e.kind == EntryKind::Dir && layout::is_section(&e.name));
+    Ok(sections.map(|entry| entry.name).collect())
+}
+
+impl SectionReader {
+    /// Looks for rows that were committed since. Gives whether there is anything new.
+    ///
+    /// # Errors
+    /// As [`CacheReader::section`].
+    pub fn refresh(&self) -> Result<bool> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = None;
+        for _ in 0..TRIES {
+            let log = self.storage.read(&self.dir.join(layout::MANIFEST))?;
+            let hash = log.as_deref().map(blake3::hash);
+            if hash == *seen {
+                return Ok(false);
+            }
+            match self.load() {
+                // A run that was listed has been merged.
+                Err(e) if e.is_absence() => last = Some(e),
+                Err(e) => return Err(e),
+                Ok(view) => {
+                    self.shared.set(view);
+                    *seen = hash;
+                    return Ok(true);
+                }
+            }
+        }
+        last.map_or(Ok(false), Err)
+    }
+
+    fn load(&self) -> Result<View> {
+        let before = self.shared.view();
+        let Some(manifest) = store::read(&*self.storage, &self.dir, &self.signature)? else {
+            return Ok(View::default());
+        };
+        // After the log: a run that covers a segment is there before the segment is.
+        let is_live = |id| manifest.segments.iter().any(|entry| entry.id == id);
+        let (runs, _) = index::list(&*self.storage, &self.dir, &before.runs, &is_live)?;
+        Ok(View::new(&self.storage, &self.dir, &manifest, &before.segments, runs))
+    }
+
+    /// The structure of its rows, once there were any.
+    #[must_use]
+    pub fn schema(&self) -> Option<Arc<RowSchema>> {
+        self.shared.view().schema.clone()
+    }
+
+    /// The rows of `keys`, as far as they are there.
+    ///
+    /// # Errors
+    /// A segment is damaged, or the system refused to read it.
+    pub fn get(&self, keys: &[RowKey]) -> Result<Lookup> {
+        self.look(|view| {
+            let (mut places, mut hits, mut misses) = (Vec::new(), Vec::new(), Vec::new());
+            for (position, found) in view.find(keys)?.into_iter().enumerate() {
+                let place = found.map(|found| view.place(found)).transpose()?.flatten();
+                let side = if place.is_some() { &mut hits } else { &mut misses };
+                side.push(position);
+                places.extend(place);
+            }
+            let rows = batch(view.schema.as_deref(), &places)?;
+            Ok(Lookup { rows, hits, misses })
+        })
+    }
+
+    /// The positions of those of `keys` that have no row, ascending, without reading rows.
+    ///
+    /// # Errors
+    /// As [`SectionReader::get`].
+    pub fn misses(&self, keys: &[RowKey]) -> Result<Vec<usize>> {
+        self.look(|view| {
+            let found = view.find(keys)?.into_iter().enumerate();
+            Ok(found.filter(|(_, found)| found.is_none()).map(|(n, _)| n).collect())
+        })
+    }
+
+    /// What the section holds.
+    ///
+    /// # Errors
+    /// None as yet; a reader that reads ahead could have some.
+    pub fn stat(&self) -> Result<SectionStat> {
+        let view = self.shared.view();
+        let fields = view.schema.iter().flat_map(|schema| schema.fields());
+        Ok(SectionStat {
+            section: self.signature.sha256().to_owned(),
+            signature: self.signature.json().to_owned(),
+            rows: view.n_rows(),
+            segments: view.segments.len(),
+            bytes: view.segments.iter().map(|segment| segment.entry.bytes).sum(),
+            index_runs: view.runs.len(),
+            index_bytes: view.runs.iter().map(|run| run.len()).sum(),
+            fields: fields.map(|field| field.name.clone()).collect(),
+        })
+    }
+
+    /// Reads every byte of the section, and gives what is not as it was written.
+    ///
+    /// # Errors
+    /// The log cannot be read again.
+    pub fn verify(&self) -> Result<Vec<CacheError>> {
+        let view = self.shared.view();
+        let dir = layout::index(&self.dir);
+        let mut wrong: Vec<(Option<u32>, CacheError)> = Vec::new();
+        for segment in &view.segments {
+            let id = Some(segment.entry.id);
+            wrong.extend(segment.shard().err().map(|e| (id, e)));
+            for finding in verify_keyed(&self.storage, &segment.path) {
+                let what = finding.to_string();
+                let prefix = format!("`{}`", finding.path.display());
+                let what = what.strip_prefix(&prefix).unwrap_or(&what);
+                let what = what.trim_start_matches([':', ',', ' ']);
+                wrong.push((id, CacheError::damaged(&finding.path, what)));
+            }
+        }
+        for run in &view.runs {
+            wrong.extend(index::check(&dir, run, &view).map(|e| (None, e)));
+        }
+        let before = index::list(&*self.storage, &self.dir, &view.runs, &|id| view.holds(id))?;
+        for name in before.1.iter().filter(|name| index::is_run(name)) {
+            let what = "it is no run of this section's index; opening for writing makes it anew";
+            wrong.push((None, CacheError::damaged(&dir.join(name), what)));
+        }
+        // What a writer has replaced meanwhile is gone, not damaged.
+        self.refresh()?;
+        let now = self.shared.view();
+        wrong.retain(|(id, _)| id.is_none_or(|id| now.holds(id)));
+        Ok(wrong.into_iter().map(|(_, e)| e).collect())
+    }
+
+    /// Asks what is there; once more if segments were replaced meanwhile.
+    fn look<T>(&self, read: impl Fn(&View) -> Result<T>) -> Result<T> {
+        loop {
+            match read(&self.shared.view()) {
+                Err(e) if e.is_absence() && self.refresh()? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A segment: rows that were made durable together, opened when they are first asked for.
+//!
+//! Invariant: what is opened is the folder that the manifest names, with rows of the section's
+//! structure; anything else is damage, by name.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use super::error::{CacheError, Result};
+use super::manifest::Entry;
+use super::{RowKey, layout};
+use crate::schema::RowSchema;
+use crate::shard::Shard;
+use crate::storage::Storage;
+
+/// A segment that a manifest names.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) entry: Entry,
+    storage: Arc<dyn Storage>,
+    pub(super) path: PathBuf,
+    schema: Arc<RowSchema>,
+    shard: OnceLock<Shard>,
+}
+
+impl Segment {
+    pub(super) fn new(
+        storage: &Arc<dyn Storage>,
+        section: &std::path::Path,
+        schema: &Arc<RowSchema>,
+        entry: Entry,
+    ) -> Self {
+        let path = layout::segment(section, entry.id);
+        let (storage, schema) = (Arc::clone(storage), Arc::clone(schema));
+        Self { entry, storage, path, schema, shard: OnceLock::new() }
+    }
+
+    /// Its rows.
+    pub(super) fn shard(&self) -> Result<&Shard> {
+        if let Some(open) = self.shard.get() {
+            return Ok(open);
+        }
+        let shard = Shard::open(Arc::clone(&self.storage), &self.path)?;
+        if shard.id() != self.entry.b3 || shard.n_rows() != self.entry.rows {
+            return Err(CacheError::damaged(&self.path, "is not the segment that the log names"));
+        }
+        if **shard.schema() != *self.schema {
+            return Err(CacheError::damaged(&self.path, "its rows are not those of the section"));
+        }
+        Ok(self.shard.get_or_init(|| shard))
+    }
+
+    /// The keys of its rows, in order.
+    pub(super) fn keys(&self) -> Result<&[RowKey]> {
+        Ok(self.shard()?.row_keys()?)
+    }
+}
