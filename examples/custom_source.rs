@@ -231,7 +231,8 @@ const MEAN: TransformType = TransformType {
     version: 1,
     about: "the mean of all bytes of an array, as a float32 column `mean`",
     settings: MeanSettings::json_schema,
-    make: |settings| Ok(Box::new(Mean { settings: parse_settings(settings)? })),
+    run_settings: &[],
+    make: |spec| Ok(Box::new(Mean { settings: parse_settings(&spec.settings)? })),
 };
 
 /// Settings of the `mean` transform.

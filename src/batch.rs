@@ -11,6 +11,8 @@
 
 mod rejects;
 
+use std::collections::BTreeMap;
+
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::ArrowError;
 use serde::{Deserialize, Serialize};
@@ -209,6 +211,37 @@ pub struct Restart {
     /// The source's own note for finding that row (a byte offset, a row group); null where none is
     /// needed.
     pub cursor: serde_json::Value,
+    /// For each stage whose batches are cut by a rule of its own, by name: where the first of its
+    /// batches that is computed again begins. Empty where there are no such stages.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hooks: BTreeMap<String, HookStart>,
+}
+
+/// A place in the stream that reaches a stage: the items (rows and events) that stand before it are
+/// those of source rows before this one, and the first `item` of the source row itself.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(from = "(u32, u64, u64)", into = "(u32, u64, u64)")]
+pub struct HookStart {
+    /// Index of the input in its partition.
+    pub input: u32,
+    /// Source row in it.
+    pub source_row: u64,
+    /// Items of the source row that stand before.
+    pub item: u64,
+}
+
+impl From<(u32, u64, u64)> for HookStart {
+    fn from((input, source_row, item): (u32, u64, u64)) -> Self {
+        Self { input, source_row, item }
+    }
+}
+
+impl From<HookStart> for (u32, u64, u64) {
+    fn from(mark: HookStart) -> Self {
+        (mark.input, mark.source_row, mark.item)
+    }
 }
 
 /// Rows of one partition, in order.

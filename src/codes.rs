@@ -339,6 +339,41 @@ codes! {
         "It is of another kind or type.",
         "`rowmill inspect` shows the fields with their kinds.",
         "rows have no key";
+    HookFailed = "hook-failed":
+        "The process of a hook cannot be run, or fails whatever it is asked about.",
+        "The program is not there, it needs something that is not, or it cannot take the whole batch.",
+        "Look at what it said last; run it by hand; lower `batch_rows` where it takes rows only one by one.",
+        "transform `features`: it has never answered: it ended with exit status 2";
+    HookAnswer = "hook-answer":
+        "A hook answers with something else than was declared.",
+        "It prints to stdout, answers more than once, or with other rows, columns, types or shapes.",
+        "Make `output` and the hook agree; it writes one batch for each that it reads, and nothing else.",
+        "transform `features`: it was sent 8 rows and answered with 7";
+    HookDied = "hook_died":
+        "The process of a hook ends with this row.",
+        "The hook has a bug, or the row is not what it expects. It was asked twice.",
+        "Look at what the hook said last, in the log of the run with `--log-level info`; mend the hook, or quarantine such rows.",
+        "the hook does not answer: signal 11 ended it";
+    HookTimeout = "hook_timeout":
+        "A hook gives no answer to this row in time.",
+        "It hangs, it waits for more input before it answers, or `timeout` is too short.",
+        "A hook answers each batch before it reads the next; raise its `timeout` if it only needs longer.",
+        "the hook does not answer: its time was up";
+    HookMemory = "hook_memory":
+        "A hook takes more memory than it may, for this row alone.",
+        "The row is large, or the hook keeps what it no longer needs.",
+        "Raise the hook's `memory`, or quarantine such rows.",
+        "the hook does not answer: it took more memory than it may";
+    HookNull = "hook_null":
+        "A hook answers without a value where there must be one.",
+        "It has no answer to this row, and its column is not declared as nullable.",
+        "Declare the column with `nullable = true`, or let the hook answer with a value.",
+        "the hook answered without a value";
+    HookNan = "hook_nan":
+        "A hook answers with NaN where there may be none.",
+        "A division by zero, or an overflow.",
+        "Mend the hook, or set `nan = \"allow\"`.",
+        "the hook answered with NaN";
     DatasetName = "dataset-name":
         "A text cannot be the name of a dataset's folder.",
         "It is empty, too long, begins with a dot or holds a slash.",

@@ -113,6 +113,7 @@ const FRAGILE: TransformType = TransformType {
     version: 1,
     about: "passes rows on, or dies",
     settings: |_| schemars::json_schema!({ "type": "object" }),
+    run_settings: &[],
     make: |_| Ok(Box::new(Fragile)),
 };
 

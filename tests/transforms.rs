@@ -15,7 +15,7 @@ use arrow_select::concat::concat_batches;
 use rowmill::batch::{Batch, Event, Outcome, Provenance, Restart};
 use rowmill::transforms::{
     Emit, OnError, SettingsError, Stage, Stopped, TRANSFORMS, Transform, TransformError,
-    transform_type,
+    TransformSpec, transform_type,
 };
 use serde_json::{Value, json};
 
@@ -38,8 +38,14 @@ impl Emit for Kept {
     }
 }
 
+fn made(kind: &str, settings: &Value) -> Result<Box<dyn Transform>, SettingsError> {
+    let (name, folder) = (kind.to_owned(), "folder".into());
+    let spec = TransformSpec { name, folder, settings: settings.clone() };
+    (transform_type(kind).unwrap().make)(&spec)
+}
+
 fn transform(kind: &str, settings: &Value) -> Box<dyn Transform> {
-    (transform_type(kind).unwrap().make)(settings).unwrap()
+    made(kind, settings).unwrap()
 }
 
 fn table(columns: &[(&str, ArrayRef)]) -> RecordBatch {
@@ -69,8 +75,7 @@ fn apply(kind: &str, settings: &Value, rows: &RecordBatch) -> RecordBatch {
 }
 
 fn refusal(kind: &str, settings: &Value, rows: &RecordBatch) -> SettingsError {
-    let made = (transform_type(kind).unwrap().make)(settings);
-    made.and_then(|t| t.output(&rows.schema())).unwrap_err()
+    made(kind, settings).and_then(|t| t.output(&rows.schema())).unwrap_err()
 }
 
 fn texts() -> ArrayRef {
@@ -124,7 +129,9 @@ fn digest(rows: &RecordBatch) -> String {
 
 #[test]
 fn every_transform_has_a_sample() {
-    let mut names: Vec<_> = TRANSFORMS.iter().map(|t| t.name).collect();
+    // What hooks compute is theirs; what is done with it is tested with processes.
+    let built_in = TRANSFORMS.iter().map(|t| t.name).filter(|name| *name != "command");
+    let mut names: Vec<_> = built_in.collect();
     let mut with_sample: Vec<_> = SAMPLE_SETTINGS.iter().map(|s| s.0).collect();
     names.sort_unstable();
     with_sample.sort_unstable();

@@ -13,7 +13,7 @@ use crate::pipeline::{PipelineError, StageError};
 use crate::shard::{ReadError, ShardError};
 use crate::sources::SourceError;
 use crate::storage::StorageError;
-use crate::transforms::TransformError;
+use crate::transforms::{HookError, TransformError};
 
 impl CliError {
     /// The code that tells what kind of error it is.
@@ -64,11 +64,21 @@ fn of_stage(error: &StageError) -> Code {
         StageError::Row { bad, .. } => of_row(bad.code),
         StageError::Link(error) => match &error.source {
             TransformError::Row { bad, .. } => of_row(bad.code),
+            TransformError::Hook(error) => of_hook(error),
             TransformError::Arrow(_) => Code::BatchRefused,
             TransformError::Stopped(_) => Code::Stopped,
         },
         StageError::Shard(error) => of_shard(error),
         StageError::Dataset(error) => of_dataset(error),
+    }
+}
+
+fn of_hook(error: &HookError) -> Code {
+    match error {
+        HookError::Start { .. } | HookError::Never { .. } | HookError::Together { .. } => {
+            Code::HookFailed
+        }
+        HookError::Garbled { .. } | HookError::Misfit { .. } => Code::HookAnswer,
     }
 }
 

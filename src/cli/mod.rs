@@ -10,6 +10,7 @@ mod complete;
 mod duration;
 mod error_code;
 mod explain;
+mod hook_exec;
 mod init;
 mod inspect;
 mod keys;
@@ -92,6 +93,9 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Print completions for a shell.
     Completions(complete::CompletionsArgs),
+    /// Become the process of a feature hook.
+    #[command(hide = true)]
+    HookExec(hook_exec::HookExecArgs),
 }
 
 impl Command {
@@ -111,6 +115,7 @@ impl Command {
             Self::Schema(args) => args.json,
             Self::Explain(args) => args.json,
             Self::Completions(args) => args.json,
+            Self::HookExec(_) => false,
         }
     }
 }
@@ -196,6 +201,7 @@ impl Cli {
             Command::Schema(args) => schema::execute(&args, registry, console),
             Command::Explain(args) => explain::execute(&args, console),
             Command::Completions(args) => complete::execute(&args, console),
+            Command::HookExec(args) => Err(hook_exec::execute(&args)),
         }
     }
 

@@ -29,7 +29,8 @@ impl Identity {
         let versions: Vec<String> =
             source_versions.chain(transform_versions).chain([SHARD_WRITER.to_owned()]).collect();
         let transform = |t: &super::TransformConfig| {
-            let mut json = json!({"name": t.name, "type": t.kind.name, "settings": t.settings});
+            let settings = without(&t.settings, t.kind.run_settings);
+            let mut json = json!({"name": t.name, "type": t.kind.name, "settings": settings});
             t.rejects.identify(&mut json);
             json
         };
@@ -52,6 +53,24 @@ impl Identity {
         });
         Self { cache_key: cache_key(&json), json }
     }
+}
+
+/// `settings` without those that `run_settings` names, as a transform type does.
+fn without(settings: &Value, run_settings: &[&str]) -> Value {
+    let mut settings = settings.clone();
+    let Value::Object(object) = &mut settings else { return settings };
+    for name in run_settings {
+        match name.split_once('.').map(|(list, _)| object.get_mut(list)) {
+            Some(Some(Value::Array(items))) if !items.is_empty() => {
+                items.remove(0);
+            }
+            Some(_) => {}
+            None => {
+                object.remove(*name);
+            }
+        }
+    }
+    settings
 }
 
 fn dataset_json(dataset: &DatasetConfig) -> Value {

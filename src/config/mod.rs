@@ -43,7 +43,7 @@ use crate::books::Budget;
 use crate::fingerprint::Fingerprinting;
 use crate::schema::FieldSpec;
 use crate::sources::{SettingsError, Source, SourceSpec, SourceType};
-use crate::transforms::{Transform, TransformType};
+use crate::transforms::{Transform, TransformSpec, TransformType};
 
 /// What the dataset is called as a stage that rejects rows.
 pub const DATASET_STAGE: &str = "dataset";
@@ -126,6 +126,20 @@ pub struct TransformConfig {
     pub settings: Value,
     /// What is done with its bad rows.
     pub rejects: RejectPolicy,
+}
+
+impl TransformConfig {
+    /// Makes the transform; `folder` is that of the definition.
+    ///
+    /// # Errors
+    /// It refuses its settings.
+    pub fn make(&self, folder: &Path) -> Result<Box<dyn Transform>, SettingsError> {
+        (self.kind.make)(&TransformSpec {
+            name: self.name.clone(),
+            folder: folder.to_owned(),
+            settings: self.settings.clone(),
+        })
+    }
 }
 
 /// `[dataset]`
@@ -275,7 +289,7 @@ impl Definition {
     /// # Errors
     /// As [`Definition::make_sources`].
     pub fn make_transforms(&self) -> Result<Vec<Box<dyn Transform>>, SettingsError> {
-        self.data.transforms.iter().map(|t| (t.kind.make)(&t.settings)).collect()
+        self.data.transforms.iter().map(|t| t.make(&self.folder)).collect()
     }
 
     /// An error about the setting that `keys` lead to, shown with its line: for what is found wrong

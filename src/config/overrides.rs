@@ -39,14 +39,16 @@ impl Override {
     }
 
     /// Whether it touches what decides bytes: anything but `[run]`, descriptions, `allow_empty`,
-    /// `max_rejects` and the places where things are.
+    /// `max_rejects`, the places where things are, and the transforms' settings that `is_run` knows
+    /// (name of the transform, name of the setting).
     #[must_use]
-    pub fn is_data(&self) -> bool {
+    pub fn is_data(&self, is_run: impl Fn(&str, &str) -> bool) -> bool {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let is_elsewhere = match keys.as_slice() {
             [first, ..] if ["run", "version", "name", "description", "env"].contains(first) => true,
             ["sources", _, key, ..] => ["root", "allow_empty", "max_rejects"].contains(key),
             ["transforms", _, "max_rejects"] => true,
+            ["transforms", name, key, ..] => is_run(name, key),
             ["dataset", key, ..] => ["allow_empty", "max_rejects"].contains(key),
             _ => false,
         };
@@ -191,7 +193,11 @@ mod tests {
             ("sources.a.on_error=quarantine", true),
             ("dataset.fields.x.dtype=int8", true),
         ] {
-            assert_eq!(Override::parse(given).unwrap().is_data(), data, "{given}");
+            assert_eq!(
+                Override::parse(given).unwrap().is_data(|_, key| key == "workers"),
+                data,
+                "{given}"
+            );
         }
     }
 }

@@ -78,8 +78,13 @@ pub(crate) fn definition(
     path.clone_into(&mut definition.path);
     definition.warnings = shown.locate_all(warnings);
     definition.origin = Origin { path: path.to_owned(), content: text.to_owned(), sets, root };
-    definition.becomes_current =
-        definition.data.dataset.limit_rows.is_none() && !overrides.iter().any(Override::is_data);
+    let transforms = &definition.data.transforms;
+    let is_run = |name: &str, key: &str| {
+        let found = transforms.iter().find(|t| t.name == name);
+        found.is_some_and(|t| t.kind.run_settings.contains(&key))
+    };
+    definition.becomes_current = definition.data.dataset.limit_rows.is_none()
+        && !overrides.iter().any(|it| it.is_data(is_run));
     Ok(definition)
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn read(
             Tree::Table(table) if is_source => {
                 source(entry, table, folder, registry.sources, problems)
             }
-            Tree::Table(table) => transform(entry, table, registry.transforms, problems),
+            Tree::Table(table) => transform(entry, table, folder, registry.transforms, problems),
             _ => {
                 problems.push(wrong_type(&entry.key, "a table", &entry.node));
                 None
@@ -139,6 +139,7 @@ fn source(
 fn transform(
     entry: &Entry,
     table: &Table,
+    folder: &Path,
     types: &'static [TransformType],
     problems: &mut Vec<Problem>,
 ) -> Option<Role> {
@@ -153,11 +154,11 @@ fn transform(
     if problems.len() > n_before {
         return None;
     }
-    if let Err(e) = (kind.make)(&settings) {
+    let config = TransformConfig { name: entry.key.clone(), kind, settings, rejects };
+    if let Err(e) = config.make(folder) {
         problems.push(refused(&title, entry, e));
         return None;
     }
-    let config = TransformConfig { name: entry.key.clone(), kind, settings, rejects };
     Some(Role::Transform { config, inputs })
 }
 

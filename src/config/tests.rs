@@ -8,13 +8,13 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::batch::{Batch, Restart};
 use crate::inputs::{Input, InputDigest, Part};
 use crate::sources::{BatchLimits, BatchReader, SourceError};
-use crate::transforms::{Emit, Stage, TransformError};
+use crate::transforms::{Emit, Stage, TransformError, TransformSpec};
 
 /// How lines end.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
@@ -121,9 +121,9 @@ fn make_lines(spec: &SourceSpec) -> Result<Box<dyn Source>, SettingsError> {
     Ok(Box::new(Nothing))
 }
 
-fn make_upper(settings: &Value) -> Result<Box<dyn Transform>, SettingsError> {
+fn make_upper(spec: &TransformSpec) -> Result<Box<dyn Transform>, SettingsError> {
     let _: UpperSettings =
-        serde_json::from_value(settings.clone()).map_err(|e| settings_error(&e))?;
+        serde_json::from_value(spec.settings.clone()).map_err(|e| settings_error(&e))?;
     Ok(Box::new(Nothing))
 }
 
@@ -141,6 +141,7 @@ pub(super) const TESTED: Registry = Registry {
             version: 1,
             about: "upper case",
             settings: UpperSettings::json_schema,
+            run_settings: &[],
             make: make_upper,
         },
         TransformType {
@@ -148,6 +149,7 @@ pub(super) const TESTED: Registry = Registry {
             version: 2,
             about: "lower case",
             settings: UpperSettings::json_schema,
+            run_settings: &[],
             make: make_upper,
         },
     ],

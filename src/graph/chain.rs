@@ -117,4 +117,8 @@ impl Emit for Next<'_> {
     fn batch_bytes(&self) -> usize {
         self.emit.batch_bytes()
     }
+
+    fn is_stopped(&self) -> bool {
+        self.halt.is_some() || self.emit.is_stopped()
+    }
 }

@@ -22,6 +22,7 @@ pub struct Echo;
 
 /// What an edge carries: the batches of one partition, then its end.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost every item is a batch")]
 pub enum Item<D> {
     /// Rows, with the room they take.
     Batch(Held),

@@ -15,7 +15,7 @@ use futures::executor::block_on;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Chain, Echo, Halt, Inlet, Item, Link, LinkError, Meter, Outlet, Scope};
+use super::{Chain, Control, Echo, Halt, Inlet, Item, Link, LinkError, Meter, Outlet, Scope};
 use crate::batch::Batch;
 use crate::transforms::{Emit, Stopped};
 
@@ -61,7 +61,7 @@ impl Ordered {
             chain: self.chain,
             batch_bytes: self.batch_bytes,
             outbox_bytes: self.outbox_bytes,
-            cancel: scope.control().cancel.clone(),
+            control: scope.control().clone(),
             halted: CancellationToken::new(),
             input_meter,
             output_meter,
@@ -79,7 +79,7 @@ struct Stage<D> {
     chain: Chain,
     batch_bytes: usize,
     outbox_bytes: usize,
-    cancel: CancellationToken,
+    control: Control,
     /// Cancelled when a worker ends early: those that wait for input need not wait any longer.
     halted: CancellationToken,
     input_meter: Option<Arc<Meter>>,
@@ -160,7 +160,7 @@ impl<D: Send> Stage<D> {
         let since = Instant::now();
         let turn = block_on(async {
             tokio::select! { biased;
-                () = self.cancel.cancelled() => Err(Echo),
+                () = self.control.cancel.cancelled() => Err(Echo),
                 outlet = &mut ticket.turn => outlet.map_err(|_| Echo),
             }
         });
@@ -228,7 +228,7 @@ impl<D: Send> Outbox<'_, D> {
     }
 
     fn put(&mut self, piece: Batch) -> Result<(), Echo> {
-        if self.stage.cancel.is_cancelled() {
+        if self.stage.control.cancel.is_cancelled() {
             return Err(Echo);
         }
         let bytes = self.bytes.saturating_add(piece.memory_bytes());
@@ -250,5 +250,11 @@ impl<D: Send> Emit for Outbox<'_, D> {
 
     fn batch_bytes(&self) -> usize {
         self.stage.batch_bytes
+    }
+
+    /// Whoever writes does not wait for what is in flight when the run is asked to stop.
+    fn is_stopped(&self) -> bool {
+        let Control { cancel, stop } = &self.stage.control;
+        cancel.is_cancelled() || stop.is_cancelled() || self.stage.halted.is_cancelled()
     }
 }

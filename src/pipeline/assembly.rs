@@ -120,7 +120,7 @@ impl Pipeline {
             .transforms
             .iter()
             .map(|t| {
-                let made = (t.kind.make)(&t.settings);
+                let made = t.make(&definition.folder);
                 made.map(Arc::from).map_err(|e| PipelineError::settings(&t.name, e))
             })
             .collect::<Result<_, _>>()?;

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use arrow_schema::ArrowError;
 use indicatif::HumanBytes;
 
 use super::assembly::SourceStage;
 use super::plan::{Plan, Planned};
 use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
 use crate::batch::{Batch, OnError, Restart};
-use crate::graph::{Chain, Failed, Halt, Link, Meter};
+use crate::graph::{Chain, Failed, Halt, Link, LinkError, Meter};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::{ShardError, sift};
 use crate::sources::{BatchLimits, SourceError};
+use crate::stages::Cutter;
 use crate::storage::parent;
 use crate::transforms::{Emit, Stopped};
 
@@ -24,14 +26,11 @@ impl Pipeline {
     /// What a run would fail with: at once, or at its first batch.
     pub fn check(&self) -> Result<CheckReport, PipelineError> {
         let plan = self.plan_with(self.list()?, None)?;
-        let mut sample = Sample::default();
-        for (source, stage) in self.sources.iter().enumerate() {
-            let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
-            let part = Arc::new(plan.part(first));
-            for batch in self.first_batch(&plan, stage, first, &part)? {
-                self.store(&plan, &part, batch, &mut sample)?;
-            }
-        }
+        let sample = self.send_samples(&plan);
+        // Whatever was started ends, also where something failed.
+        let ended = self.end_transforms();
+        let sample = sample?;
+        ended?;
         let row_bytes = sample.bytes.checked_div(sample.rows);
         for dir in [self.home.dir(), parent(self.home.dir())] {
             self.storage.check_writable(dir)?;
@@ -57,6 +56,19 @@ impl Pipeline {
             stages: stages.map(str::to_owned).collect(),
             fields: fields.collect(),
         })
+    }
+
+    /// Sends one batch of each source through.
+    fn send_samples(&self, plan: &Plan) -> Result<Sample, PipelineError> {
+        let mut sample = Sample::default();
+        for (source, stage) in self.sources.iter().enumerate() {
+            let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
+            let part = Arc::new(plan.part(first));
+            for batch in self.first_batch(plan, stage, first, &part)? {
+                self.store(plan, &part, batch, &mut sample)?;
+            }
+        }
+        Ok(sample)
     }
 
     fn first_batch(
@@ -88,20 +100,38 @@ impl Pipeline {
             }
             None => batch,
         };
-        let links = self.named_transforms().enumerate();
-        let chain = Chain::new(links.map(|(i, (name, transform))| Link {
-            stage: self.stage(i),
-            transform: Arc::clone(transform),
-            meter: Arc::new(Meter::new(name)),
-        }));
-        let mut made = Made { pieces: Vec::new(), batch_bytes: limits.bytes };
-        match chain.apply(batch, &mut made) {
-            Err(Halt::Cause(error)) => {
-                let stage = error.name.clone();
-                Err(failed(&stage, StageError::from(error).in_part(part)))
+        let refused = |error: LinkError| {
+            let stage = error.name.clone();
+            failed(&stage, StageError::from(error).in_part(part))
+        };
+        let mut batches = vec![batch];
+        for group in self.groups() {
+            let links = self.named_transforms().enumerate().skip(group.first).take(group.len);
+            let links: Vec<Link> = links
+                .map(|(i, (name, transform))| Link {
+                    stage: self.stage(i),
+                    transform: Arc::clone(transform),
+                    meter: Arc::new(Meter::new(name)),
+                })
+                .collect();
+            if let (Some(rule), Some(link)) = (group.batching, links.first()) {
+                let name = link.meter.name();
+                let first = first_cut(Cutter::new(name, rule), &batches);
+                let first =
+                    first.map_err(|e| LinkError { name: name.to_owned(), source: e.into() });
+                batches = first.map_err(refused)?.into_iter().collect();
             }
-            Ok(()) | Err(Halt::Echo | Halt::Stopped) => Ok(made.pieces),
+            let chain = Chain::new(links);
+            let mut made = Made { pieces: Vec::new(), batch_bytes: limits.bytes };
+            for batch in batches {
+                match chain.apply(batch, &mut made) {
+                    Err(Halt::Cause(error)) => return Err(refused(error)),
+                    Ok(()) | Err(Halt::Echo | Halt::Stopped) => {}
+                }
+            }
+            batches = made.pieces;
         }
+        Ok(batches)
     }
 
     /// Does with a batch what the writer would do, but writing it.
@@ -142,6 +172,16 @@ impl Pipeline {
             _ => Ok(()),
         }
     }
+}
+
+/// The first batch that is cut of these.
+fn first_cut(mut cutter: Cutter, batches: &[Batch]) -> Result<Option<Batch>, ArrowError> {
+    for batch in batches {
+        if let Some(first) = cutter.push(batch)?.into_iter().next() {
+            return Ok(Some(first));
+        }
+    }
+    cutter.finish()
 }
 
 /// What a run says when `stage` fails.

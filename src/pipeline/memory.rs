@@ -8,6 +8,7 @@ use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use super::PipelineError;
+use crate::transforms::Batching;
 
 /// Least size that batches are cut to, however little memory there is.
 const LEAST_BATCH: u64 = 64 << 10;
@@ -15,7 +16,7 @@ const LEAST_BATCH: u64 = 64 << 10;
 const MOST_EDGE: u64 = 64 << 20;
 
 /// What decides the bound.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Demand {
     /// Bytes given.
     pub(super) memory: u64,
@@ -29,10 +30,8 @@ pub(super) struct Demand {
     pub(super) batch_bytes: u64,
     /// Most bytes in a row.
     pub(super) row_bytes: u64,
-    /// Number of transforms.
-    pub(super) transforms: usize,
-    /// What transforms hold per byte they are given, in percent, multiplied up.
-    pub(super) growth_percent: u64,
+    /// The transforms, as they run together.
+    pub(super) groups: Vec<GroupDemand>,
     /// Which stages may take rows out of a batch: while they do, what stays is there twice.
     pub(super) rejecting: Rejecting,
     /// The list of inputs.
@@ -43,6 +42,15 @@ pub(super) struct Demand {
     pub(super) writer_bytes: u64,
     /// What is held at the end, when all partitions are built.
     pub(super) finish_bytes: u64,
+}
+
+/// What transforms that run together take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GroupDemand {
+    /// What they hold per byte they are given, in percent, multiplied up.
+    pub(super) growth_percent: u64,
+    /// How their batches are cut, where they say so.
+    pub(super) batching: Option<Batching>,
 }
 
 /// Which stages quarantine bad rows.
@@ -69,7 +77,7 @@ pub struct MemoryBound {
     pub workers: usize,
     /// About the most bytes in a batch.
     pub batch_bytes: u64,
-    /// Most bytes on each of a partition's two edges.
+    /// Most bytes on each of a partition's edges.
     pub edge_bytes: u64,
     /// The list of inputs.
     pub inputs_bytes: u64,
@@ -125,7 +133,9 @@ impl MemoryBound {
                 // What is left over makes the edges longer.
                 let spare = (demand.memory - tight.bound_bytes) / (2 * count(jobs));
                 let most = batch.max(demand.row_bytes).max(MOST_EDGE);
-                let edge = batch.max(demand.row_bytes).saturating_add(spare / 2).min(most);
+                let edges = 1 + demand.groups.iter().map(GroupDemand::edges).sum::<u64>();
+                let edge =
+                    batch.max(demand.row_bytes).saturating_add(spare / edges.max(2)).min(most);
                 let roomy = Self::sized(demand, jobs, workers, batch, edge);
                 return Some(if roomy.bound_bytes <= demand.memory { roomy } else { tight });
             }
@@ -138,19 +148,39 @@ impl MemoryBound {
 
     fn sized(demand: &Demand, jobs: usize, workers: usize, batch: u64, edge: u64) -> Self {
         let piece = batch.max(demand.row_bytes);
-        let grown = (piece / 100).saturating_mul(demand.growth_percent.max(100));
         let copy = |is_made: bool, bytes: u64| if is_made { bytes } else { 0 };
         let Rejecting { sources, transforms, dataset } = demand.rejecting;
         let reader_bytes =
             demand.reader_bytes.saturating_add(piece).saturating_add(copy(sources, piece));
-        let writer_bytes = demand.writer_bytes.saturating_add(copy(dataset, grown));
-        let edges_bytes = edge.max(piece).saturating_add(edge.max(grown));
         // Without transforms batches only pass by: nothing is held twice.
-        let in_flight = match demand.transforms {
-            0 => 0,
-            _ => grown.saturating_mul(2).saturating_add(copy(transforms, grown)),
-        };
-        let transforms_bytes = in_flight.saturating_mul(count(workers));
+        let (mut edges_bytes, mut transforms_bytes) = (edge.max(piece), 0_u64);
+        let mut entering = piece;
+        if demand.groups.is_empty() {
+            edges_bytes = edges_bytes.saturating_add(edge.max(piece));
+        }
+        for group in &demand.groups {
+            let grow = |bytes: u64| (bytes / 100).saturating_mul(group.growth_percent.max(100));
+            let held = if let Some(rule) = group.batching {
+                let cut = rule.bytes.max(demand.row_bytes);
+                edges_bytes = edges_bytes.saturating_add(edge.max(cut));
+                // Gathered with what the first and the last piece are slices of, and copied.
+                let gathered = cut.saturating_mul(2).saturating_add(entering.saturating_mul(2));
+                // Of each batch that is asked about there is a copy on its way, beside the answer.
+                let answered = cut.saturating_add(rule.answer_bytes);
+                entering = grow(answered);
+                let asked = cut.saturating_add(rule.answer_bytes).saturating_add(entering);
+                let asked = asked.saturating_add(copy(transforms, entering));
+                gathered.saturating_add(asked.saturating_mul(count(rule.workers)))
+            } else {
+                entering = grow(entering);
+                let in_flight =
+                    entering.saturating_mul(2).saturating_add(copy(transforms, entering));
+                in_flight.saturating_mul(count(workers))
+            };
+            transforms_bytes = transforms_bytes.saturating_add(held);
+            edges_bytes = edges_bytes.saturating_add(edge.max(entering));
+        }
+        let writer_bytes = demand.writer_bytes.saturating_add(copy(dataset, entering));
         let job = reader_bytes
             .saturating_add(edges_bytes)
             .saturating_add(transforms_bytes)
@@ -175,6 +205,13 @@ impl MemoryBound {
     }
 }
 
+impl GroupDemand {
+    /// Edges that it adds.
+    fn edges(&self) -> u64 {
+        1 + u64::from(self.batching.is_some())
+    }
+}
+
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
@@ -196,8 +233,7 @@ mod tests {
             partitions: 8,
             batch_bytes: 4 << 20,
             row_bytes: 64 << 20,
-            transforms: 2,
-            growth_percent: 100,
+            groups: vec![GroupDemand { growth_percent: 100, batching: None }],
             rejecting: Rejecting::default(),
             inputs_bytes: 1 << 20,
             reader_bytes: 1 << 20,
@@ -220,6 +256,7 @@ mod tests {
     fn a_stage_that_rejects_rows_holds_those_that_stay_twice() {
         let plain = Demand { jobs: Some(1), cores: 1, row_bytes: 8 << 20, ..demand() };
         let needed = |rejecting| {
+            let plain = plain.clone();
             MemoryBound::sized(&Demand { rejecting, ..plain }, 1, 1, 4 << 20, 4 << 20).bound_bytes
         };
         let none = Rejecting::default();

@@ -14,6 +14,7 @@ mod check;
 mod compare;
 mod contents;
 mod error;
+mod groups;
 mod listed;
 mod live;
 mod memory;

@@ -1,6 +1,6 @@
-//! Builds one partition: a reader, the transforms and a writer, joined by two edges.
+//! Builds one partition: a reader, the transforms and a writer, joined by edges.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -14,11 +14,13 @@ use crate::dataset::Workplace;
 use crate::dataset::partition::{self, Partition, PartitionOptions};
 use crate::dataset::record::RecordName;
 use crate::dataset::stamps::Stamps;
-use crate::graph::{Chain, Control, Ended, Failed, Link, Meter, Ordered, Scope};
+use crate::graph::{Chain, Control, Ended, Failed, Gauge, Inlet, Link, Meter, Ordered, Scope};
 use crate::inputs::Part;
 use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
 use crate::sources::BatchLimits;
-use crate::stages::{EndOfInputs, PartitionWriter, ReadStage, RowLimit, Start, WriteStage};
+use crate::stages::{
+    Cutter, EndOfInputs, PartitionWriter, ReadStage, RebatchStage, RowLimit, Start, WriteStage,
+};
 
 /// What all partitions of a run share.
 pub(super) struct Context {
@@ -98,26 +100,8 @@ pub(super) async fn build(
 
     let (outlet, to_transform) = scope.edge("read", edge_bytes);
     let mut edges = vec![outlet.gauge()];
-    let to_write = if pipeline.transforms.is_empty() {
-        to_transform
-    } else {
-        let (transformed, to_write) = scope.edge("transform", edge_bytes);
-        edges.push(transformed.gauge());
-        let links = pipeline.transforms.iter().zip(&context.meters.transforms).enumerate();
-        let stage = Ordered {
-            name: "transform".to_owned(),
-            chain: Chain::new(links.map(|(i, (transform, meter))| Link {
-                stage: pipeline.stage(i),
-                transform: Arc::clone(transform),
-                meter: Arc::clone(meter),
-            })),
-            n_workers: plan.bound.workers,
-            batch_bytes,
-            outbox_bytes: batch_bytes,
-        };
-        stage.spawn(&mut scope, to_transform, transformed);
-        to_write
-    };
+    let resumed = Arc::new(OnceLock::new());
+    let to_write = transform(&context, &mut scope, to_transform, &resumed, &mut edges);
     context.live.watch(index, edges);
 
     let (tell, start) = oneshot::channel();
@@ -154,7 +138,14 @@ pub(super) async fn build(
     let shared = Arc::clone(&context);
     let written = Arc::clone(&part);
     let of_source = planned.source;
-    let sink = move || Sink::open(shared, index, of_source, written, limit, finished);
+    let sink = move || {
+        let sink = Sink::open(shared, index, of_source, written, limit, finished)?;
+        if let Start::At(restart) = &sink.start {
+            // Before a row is read.
+            resumed.set(restart.clone()).ok();
+        }
+        Ok(sink)
+    };
     scope.blocking("write", move || write.run(sink, tell, to_write, &control));
 
     let ended = scope.join().await;
@@ -175,6 +166,51 @@ pub(super) async fn build(
         Ended::Finished => Ok(when_finished.await.ok()),
         Ended::Stopped => Ok(None),
     }
+}
+
+/// Starts the transforms, and gives the edge behind the last one.
+fn transform(
+    context: &Context,
+    scope: &mut Scope<StageError>,
+    mut inlet: Inlet<EndOfInputs>,
+    resumed: &Arc<OnceLock<Restart>>,
+    edges: &mut Vec<Gauge>,
+) -> Inlet<EndOfInputs> {
+    let (pipeline, bound) = (&context.pipeline, &context.plan.bound);
+    let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let (edge_bytes, batch_bytes) = (bytes(bound.edge_bytes), bytes(bound.batch_bytes));
+    for group in pipeline.groups() {
+        let links = pipeline.transforms.iter().zip(&context.meters.transforms).enumerate();
+        let links = links.skip(group.first).take(group.len);
+        let links: Vec<Link> = links
+            .map(|(i, (transform, meter))| Link {
+                stage: pipeline.stage(i),
+                transform: Arc::clone(transform),
+                meter: Arc::clone(meter),
+            })
+            .collect();
+        if let (Some(rule), Some(first)) = (group.batching, links.first()) {
+            let name = first.meter.name();
+            let (cut, to_hook) = scope.edge(name, edge_bytes);
+            edges.push(cut.gauge());
+            let cutter = Cutter::new(name, rule);
+            let stage = RebatchStage { cutter, resumed: Arc::clone(resumed) };
+            scope.blocking(name, move || stage.run(inlet, cut));
+            inlet = to_hook;
+        }
+        let (transformed, behind) = scope.edge("transform", edge_bytes);
+        edges.push(transformed.gauge());
+        let stage = Ordered {
+            name: "transform".to_owned(),
+            chain: Chain::new(links),
+            n_workers: group.batching.map_or(bound.workers, |rule| rule.workers),
+            batch_bytes,
+            outbox_bytes: batch_bytes,
+        };
+        stage.spawn(scope, inlet, transformed);
+        inlet = behind;
+    }
+    inlet
 }
 
 /// The writer of one partition.

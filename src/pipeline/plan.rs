@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::assembly::SourceStage;
 use super::listed::{Listed, ListedSource};
-use super::memory::{Demand, Rejecting};
+use super::memory::{Demand, GroupDemand, Rejecting};
 use super::rejects::RejectsOf;
 use super::side::SideDigests;
 use super::{
@@ -282,6 +282,7 @@ impl Pipeline {
         let mut digests: Vec<_> =
             self.sources.iter().map(|stage| SideDigests::new(stage, &stamps)).collect();
         let mut hashed = Hashed::default();
+        let hook_files = self.hook_files(&stamps, &mut hashed)?;
         let mut partitions: Vec<Planned> = Vec::with_capacity(divided.len());
         let mut largest_part = 0;
         // What is left to a partition is known for sure only while all those before it are done.
@@ -301,7 +302,9 @@ impl Pipeline {
             let side = stage.source.side_inputs(&own).map_err(|e| stage.error(e))?;
             let b3 = side.iter().map(|input| digests.of(input, &mut hashed));
             let b3 = b3.collect::<Result<Vec<_>, _>>()?;
-            let slot = self.slot_of(stage, &ranges, side.iter().zip(&b3), &types);
+            let of_hooks = hook_files.iter().map(|(input, b3)| (input, b3));
+            let of_slot = side.iter().zip(&b3).chain(of_hooks);
+            let slot = self.slot_of(stage, &ranges, of_slot, &types);
             let bytes = ranges.iter().map(InputRange::bytes).sum();
             let part = Part { inputs: ranges, side };
             let left = limit.as_ref().map(RowLimit::left);
@@ -400,8 +403,12 @@ impl Pipeline {
         let readers =
             readers.map(|(stage, listed)| stage.source.reader_bytes(&listed.inputs, limits(stage)));
         let writer_bytes = memory_bytes(&listed.schema, &self.shard_limits());
-        let growth = self.transforms.iter().fold(100, |percent: u64, transform| {
-            percent.saturating_mul(transform.growth_percent()).div_ceil(100)
+        let groups = self.groups().into_iter().map(|group| {
+            let transforms = self.transforms.iter().skip(group.first).take(group.len);
+            let growth_percent = transforms.fold(100, |percent: u64, transform| {
+                percent.saturating_mul(transform.growth_percent()).div_ceil(100)
+            });
+            GroupDemand { growth_percent, batching: group.batching }
         });
         MemoryBound::of(&Demand {
             memory: run.memory,
@@ -411,8 +418,7 @@ impl Pipeline {
             partitions: n_to_build,
             batch_bytes: run.batch_bytes as u64,
             row_bytes: data.max_row_bytes,
-            transforms: self.transforms.len(),
-            growth_percent: growth,
+            groups: groups.collect(),
             rejecting: Rejecting {
                 sources: self.sources.iter().any(|stage| rejects(stage.on_error)),
                 transforms: (0..self.transforms.len()).any(|i| rejects(self.stage(i).on_error)),

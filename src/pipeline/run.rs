@@ -11,12 +11,12 @@ use super::partition::{Context, Meters, build};
 use super::plan::{Plan, State};
 use super::rejects::{Rejects, Tally};
 use super::{
-    InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, peak_rss_bytes,
-    reading,
+    InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, StageError,
+    peak_rss_bytes, reading,
 };
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
 use crate::dataset::{Dataset, RunNote, Workplace, partition};
-use crate::graph::Control;
+use crate::graph::{Control, Failed, LinkError};
 use crate::schema::{Field, FileRole, Kind};
 use crate::shard::Glance;
 use crate::stages::RowLimit;
@@ -66,7 +66,11 @@ impl Pipeline {
             observer,
             live,
         });
-        let built = self.build_all(&context, &stop).await?;
+        let built = self.build_all(&context, &stop).await;
+        let pipeline = Arc::clone(self);
+        let ended = on_thread(move || pipeline.end_transforms()).await;
+        let built = built?;
+        ended?;
         let pipeline = Arc::clone(self);
         let Built { partitions, newly, reused, resumed_rows } = built;
         let was_complete = self.is_complete()?;
@@ -79,6 +83,19 @@ impl Pipeline {
         report.peak_rss_bytes = peak_rss_bytes();
         report.stages = context.meters.report();
         Ok(report)
+    }
+
+    /// Lets the transforms end what they keep running.
+    pub(super) fn end_transforms(&self) -> Result<(), PipelineError> {
+        let mut ended = Ok(());
+        for (name, transform) in self.named_transforms() {
+            if let Err(source) = transform.end() {
+                let error = StageError::from(LinkError { name: name.to_owned(), source });
+                let failed = Failed::Cause { stage: name.to_owned(), source: error };
+                ended = ended.and(Err(failed.into()));
+            }
+        }
+        ended
     }
 
     fn prepare(&self) -> Result<Prepared, PipelineError> {

@@ -1,13 +1,53 @@
-//! Digests of side inputs, which a slot covers.
+//! Digests of side inputs and of the files of hooks, which a slot covers.
 
 use std::collections::HashMap;
 
-use super::PipelineError;
 use super::assembly::SourceStage;
 use super::plan::Hashed;
+use super::{Pipeline, PipelineError};
 use crate::dataset::stamps::Stamps;
 use crate::inputs::{Input, InputRange, Part};
 use crate::sources::SourceError;
+use crate::sources::input::Folder;
+
+impl Pipeline {
+    /// The files that the transforms name, each with its digest as hex digits.
+    pub(super) fn hook_files(
+        &self,
+        stamps: &Stamps,
+        hashed: &mut Hashed,
+    ) -> Result<Vec<(Input, String)>, PipelineError> {
+        let folder = Folder::new(&self.definition.folder);
+        let absolute = std::path::absolute(folder.root());
+        let root = absolute.unwrap_or_else(|_| folder.root().to_owned()).display().to_string();
+        let mut found: Vec<(Input, String)> = Vec::new();
+        for (name, transform) in self.named_transforms() {
+            for path in transform.files() {
+                if found.iter().any(|(input, _)| input.path == *path) {
+                    continue;
+                }
+                let error = |source| PipelineError::Source { stage: name.to_owned(), source };
+                let input = folder.stat(path).map_err(error)?;
+                let range = InputRange { input: input.clone(), range: None };
+                let known = stamps.digest(&root, &range).map(|digest| digest.blake3);
+                let b3 = if let Some(b3) = known {
+                    b3
+                } else {
+                    let part = Part { inputs: Vec::new(), side: vec![input.clone()] };
+                    hashed.add(&part);
+                    let digests = folder.digests(&part).map_err(error)?;
+                    let changed = || error(SourceError::Changed { path: path.clone() });
+                    let b3 = digests.first().ok_or_else(changed)?.blake3;
+                    stamps.learn(&root, &range, b3)?;
+                    b3
+                };
+                found.push((input, b3.to_hex().to_string()));
+            }
+        }
+        found.sort_by(|(one, _), (other, _)| one.path.cmp(&other.path));
+        Ok(found)
+    }
+}
 
 /// Digests of the side inputs of one source, each found once.
 pub(super) struct SideDigests<'a> {

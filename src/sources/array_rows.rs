@@ -366,5 +366,5 @@ impl BatchReader for RowReader {
 }
 
 fn restart_at(input: u32, row: u64) -> Restart {
-    Restart { input, source_row: row, cursor: json!({"row": row}) }
+    Restart { input, source_row: row, cursor: json!({"row": row}), ..Restart::default() }
 }

@@ -66,6 +66,7 @@ impl Draft {
             input,
             source_row: place.row,
             cursor: json!({"byte": place.byte}),
+            ..Restart::default()
         });
         BadRowAt { before_row: self.provenance.n_rows(), input, source_row: place.row }
     }

@@ -28,7 +28,6 @@ use globset::GlobMatcher;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::input::{PartDigests, misfit};
 use super::listing::{Listing, folder_of};
@@ -255,7 +254,7 @@ impl BatchReader for Reader {
             let run = Run { row: 0, input: number(*index), source_row: 0, sub_row: -1 };
             provenance.push_run(run, 1);
         }
-        let restart = Restart { input: number(first), source_row: 0, cursor: Value::Null };
+        let restart = Restart { input: number(first), source_row: 0, ..Restart::default() };
         let events = std::mem::take(&mut made.events);
         let rows = self.rows(made)?;
         Ok(Some(Batch { rows, provenance, events, restart }))

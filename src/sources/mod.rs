@@ -60,6 +60,7 @@ pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, 
 use crate::batch::{Batch, Behind, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
 pub use rejects::BadRowAt;
+pub(crate) use settings::Size;
 pub use settings::parse as parse_settings;
 
 /// Every kind of source, by name.

@@ -192,7 +192,7 @@ impl BatchReader for FileReader {
         }
         let rows = self.finish(values, offsets, names)?;
         let input = u32::try_from(first).unwrap_or(u32::MAX);
-        let restart = Restart { input, source_row: 0, cursor: Value::Null };
+        let restart = Restart { input, source_row: 0, cursor: Value::Null, ..Restart::default() };
         Ok(Some(Batch { rows, provenance, events, restart }))
     }
 

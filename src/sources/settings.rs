@@ -55,7 +55,7 @@ fn culprit<T: DeserializeOwned>(settings: &Value, error: &str) -> Vec<String> {
 
 /// A number of bytes: a whole number, or a text with a unit as `"32MiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub(super) u64);
+pub(crate) struct Size(pub(crate) u64);
 
 impl<'de> serde::Deserialize<'de> for Size {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

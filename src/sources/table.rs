@@ -289,7 +289,8 @@ impl TableReader {
         current.pass(n);
         let number = self.number();
         let provenance = Provenance::of_input(number, source_row, n as u64);
-        let restart = Restart { input: number, source_row, cursor: cursor(place) };
+        let restart =
+            Restart { input: number, source_row, cursor: cursor(place), ..Restart::default() };
         Ok(Step::Batch(Batch { rows, provenance, events: Vec::new(), restart }))
     }
 
@@ -303,7 +304,7 @@ impl TableReader {
             rows: RecordBatch::new_empty(Arc::clone(&self.schema)),
             provenance: Provenance::new(),
             events: vec![event],
-            restart: Restart { input, source_row: stop.source_row, cursor },
+            restart: Restart { input, source_row: stop.source_row, cursor, ..Restart::default() },
         })
     }
 

@@ -12,11 +12,14 @@
 mod align;
 mod limit;
 mod read;
+mod rebatch;
+mod row_bytes;
 mod write;
 
 pub use align::{Alignment, Misaligned, common_columns};
 pub use limit::RowLimit;
 pub use read::{ReadStage, Start};
+pub use rebatch::{Cutter, RebatchStage};
 pub use write::{PartitionWriter, WriteStage};
 
 use crate::inputs::InputDigest;

@@ -20,7 +20,8 @@ pub(super) const TYPE: TransformType = TransformType {
     version: 1,
     about: "relative frequency of each byte value in a text or binary column",
     settings: Settings::json_schema,
-    make: |settings| Ok(Box::new(ByteHistogram { settings: parse_settings(settings)? })),
+    run_settings: &[],
+    make: |spec| Ok(Box::new(ByteHistogram { settings: parse_settings(&spec.settings)? })),
 };
 
 const N_BYTES: usize = 256;

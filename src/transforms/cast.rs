@@ -31,7 +31,8 @@ pub(super) const TYPE: TransformType = TransformType {
     version: 1,
     about: "gives columns other types; a value that does not fit is an error",
     settings: Settings::json_schema,
-    make: |settings| Ok(Box::new(Cast { settings: parse_settings(settings)? })),
+    run_settings: &[],
+    make: |spec| Ok(Box::new(Cast { settings: parse_settings(&spec.settings)? })),
 };
 
 /// Settings of the `cast` transform.

@@ -3,7 +3,9 @@
 //! Leaves out: running them in parallel, which the graph does.
 //!
 //! Invariants:
-//! 1. A transform is a function of a row: batch boundaries never show in its output.
+//! 1. A transform is a function of a row: batch boundaries never show in its output. One that says how
+//!    its batches are cut ([`Transform::batching`]) is a function of its batch: it gets the same batches
+//!    in every run.
 //! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event. Those
 //!    that one has become have numbers that go up from 0 (`sub_row`), behind an event that says how
 //!    many more they are.
@@ -13,8 +15,11 @@
 mod byte_histogram;
 mod cast;
 mod columns;
+mod hook;
 mod select;
 mod text_stats;
+
+use std::path::PathBuf;
 
 use arrow_schema::SchemaRef;
 use serde_json::Value;
@@ -22,10 +27,11 @@ use serde_json::Value;
 pub use crate::batch::{BadRow, OnError};
 use crate::batch::{Batch, Behind, Outcome};
 pub use crate::sources::SettingsError;
+pub use hook::{HookError, become_hook};
 
 /// Every kind of transform, by name.
 pub static TRANSFORMS: &[TransformType] =
-    &[select::TYPE, cast::TYPE, text_stats::TYPE, byte_histogram::TYPE];
+    &[select::TYPE, cast::TYPE, text_stats::TYPE, byte_histogram::TYPE, hook::COMMAND];
 
 /// The kind of transform that a definition calls `name`.
 #[must_use]
@@ -55,6 +61,38 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
     fn growth_percent(&self) -> u64 {
         100
     }
+
+    /// How its batches are to be cut, where what it makes of a row depends on the rows beside it. They
+    /// are cut by this rule over the rows of the partition alone, whatever the edges do.
+    fn batching(&self) -> Option<Batching> {
+        None
+    }
+
+    /// Files whose contents decide values, relative to the definition's folder.
+    fn files(&self) -> &[String] {
+        &[]
+    }
+
+    /// No batch follows: what it keeps running can end.
+    ///
+    /// # Errors
+    /// What comes to light only now.
+    fn end(&self) -> Result<(), TransformError> {
+        Ok(())
+    }
+}
+
+/// How the batches of a transform are cut, and what they may come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batching {
+    /// A batch ends after this many rows,
+    pub rows: usize,
+    /// or before the row that would give it more bytes than this, unless that is its first.
+    pub bytes: u64,
+    /// Most bytes that one batch of it adds.
+    pub answer_bytes: u64,
+    /// How many batches are worked on at once.
+    pub workers: usize,
 }
 
 /// The place of a transform in its graph.
@@ -93,12 +131,29 @@ pub trait Emit {
 
     /// About the most bytes in a batch that is handed on, unless it is a single row.
     fn batch_bytes(&self) -> usize;
+
+    /// Whether nobody wants what is being made any more: a transform that waits for something else
+    /// than [`Emit::emit`] looks now and then, and ends with [`Stopped`].
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// The run is being stopped; the cause is known elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stopped")]
 pub struct Stopped;
+
+/// What a transform is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransformSpec {
+    /// The name in the definition.
+    pub name: String,
+    /// Folder of the definition, which paths are relative to.
+    pub folder: PathBuf,
+    /// Its own settings.
+    pub settings: Value,
+}
 
 /// One kind of transform.
 #[derive(Debug, Clone, Copy)]
@@ -111,8 +166,11 @@ pub struct TransformType {
     pub about: &'static str,
     /// JSON Schema of its settings (beside `type` and `inputs`).
     pub settings: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
-    /// Makes one from its settings.
-    pub make: fn(&Value) -> Result<Box<dyn Transform>, SettingsError>,
+    /// Settings that decide no value (where things are, how fast), which are no part of the cache key.
+    /// `NAME.0` is the first item of a list.
+    pub run_settings: &'static [&'static str],
+    /// Makes one.
+    pub make: fn(&TransformSpec) -> Result<Box<dyn Transform>, SettingsError>,
 }
 
 /// A transform failed on a row.
@@ -131,6 +189,9 @@ pub enum TransformError {
         /// What is wrong with it.
         bad: Box<BadRow>,
     },
+    /// A hook cannot be run, or does not answer as it should.
+    #[error(transparent)]
+    Hook(Box<HookError>),
     /// Arrow refused.
     #[error("cannot compute")]
     Arrow(#[from] arrow_schema::ArrowError),
@@ -142,6 +203,7 @@ impl TransformError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Row { bad, .. } => bad.hint.as_deref(),
+            Self::Hook(error) => error.hint(),
             Self::Stopped(_) | Self::Arrow(_) => None,
         }
     }

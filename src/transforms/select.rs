@@ -18,7 +18,8 @@ pub(super) const TYPE: TransformType = TransformType {
     version: 1,
     about: "keeps columns, in the order given, and renames them",
     settings: Settings::json_schema,
-    make: |settings| Ok(Box::new(Select { settings: parse_settings(settings)? })),
+    run_settings: &[],
+    make: |spec| Ok(Box::new(Select { settings: parse_settings(&spec.settings)? })),
 };
 
 /// Settings of the `select` transform.

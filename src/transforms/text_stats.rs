@@ -24,7 +24,8 @@ pub(super) const TYPE: TransformType = TransformType {
     version: 1,
     about: "counts lines, characters and words of a text column",
     settings: Settings::json_schema,
-    make: |settings| Ok(Box::new(TextStats { settings: parse_settings(settings)? })),
+    run_settings: &[],
+    make: |spec| Ok(Box::new(TextStats { settings: parse_settings(&spec.settings)? })),
 };
 
 /// Settings of the `text_stats` transform.

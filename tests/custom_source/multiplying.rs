@@ -66,6 +66,7 @@ const WORDS: TransformType = TransformType {
     version: 1,
     about: "one row for each word",
     settings: |_| schemars::json_schema!({ "type": "object" }),
+    run_settings: &[],
     make: |_| Ok(Box::new(Words)),
 };
 

@@ -267,7 +267,7 @@ impl Fake {
             });
         }
         let (input, source_row) = (n, rows.start as u64);
-        let restart = Restart { input, source_row, cursor: Value::Null };
+        let restart = Restart { input, source_row, cursor: Value::Null, ..Restart::default() };
         Batch { rows: self.rows(path, text, rows), provenance, events, restart }
     }
 

@@ -191,7 +191,7 @@ fn options() -> WriterOptions {
 fn written(memory: &Memory) -> Writer {
     memory.create_dir_all(Path::new("/dataset")).unwrap();
     let (mut writer, _) = Writer::open(Arc::new(memory.clone()), options()).unwrap();
-    let restart = Restart { input: 0, source_row: 0, cursor: serde_json::Value::Null };
+    let restart = Restart { input: 0, source_row: 0, ..Restart::default() };
     let provenance = Provenance::of_input(0, 0, N_ROWS as u64);
     let batch = Batch { rows: rows(), provenance, events: Vec::new(), restart };
     writer.append(&batch).unwrap();

@@ -61,7 +61,12 @@ impl Rows {
         for (i, rows) in self.batches.iter().enumerate() {
             let n_rows = rows.num_rows() as u64;
             let provenance = Provenance::of_input(0, source_row, n_rows);
-            let restart = Restart { input: 0, source_row, cursor: serde_json::Value::Null };
+            let restart = Restart {
+                input: 0,
+                source_row,
+                cursor: serde_json::Value::Null,
+                ..Restart::default()
+            };
             let is_last = i + 1 == self.batches.len();
             let events = if is_last { self.events.clone() } else { Vec::new() };
             writer.append(&Batch { rows: rows.clone(), provenance, events, restart }).unwrap();

@@ -1,0 +1,315 @@
+//! Checks an answer before it is believed.
+//!
+//! Invariants:
+//! 1. What passes has as many rows as were asked about, and the columns that were declared, by name and
+//!    type; strings and lists may have come with offsets of either size.
+//! 2. A missing value where there must be one, and a NaN where there may be none, are a row's fault;
+//!    anything else is the hook's.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float16Type, Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field};
+
+use super::HookError;
+use super::settings::Nan;
+use crate::batch::BadRow;
+use crate::transforms::TransformError;
+
+/// Code of a row without a value where there must be one.
+const HOOK_NULL: &str = "hook_null";
+/// Code of a row with a NaN where there may be none.
+const HOOK_NAN: &str = "hook_nan";
+
+/// Columns, and the rows that are bad, in order.
+pub(super) type Checked = (Vec<ArrayRef>, Vec<(usize, BadRow)>);
+
+/// The columns of an answer in the order in which they were declared, and the rows that are bad.
+pub(super) fn check(
+    answer: &RecordBatch,
+    n_rows: usize,
+    declared: &[Field],
+    nan: Nan,
+) -> Result<Checked, TransformError> {
+    if answer.num_rows() != n_rows {
+        let (came, hint) =
+            (answer.num_rows(), "a hook answers with one row for each that it is sent");
+        let message = format!("it was sent {n_rows} rows and answered with {came}");
+        return Err(HookError::misfit(message, hint).into());
+    }
+    let schema = answer.schema();
+    if let Some(other) =
+        schema.fields().iter().find(|f| declared.iter().all(|d| d.name() != f.name()))
+    {
+        let message = format!("it answered with a column `{}` that is not declared", other.name());
+        return Err(HookError::misfit(message, "add it to `output`, or leave it out").into());
+    }
+    let mut columns = Vec::with_capacity(declared.len());
+    let mut bad: Vec<(usize, BadRow)> = Vec::new();
+    for field in declared {
+        let Some(column) = answer.column_by_name(field.name()) else {
+            let message = format!("its answer lacks the column `{}`", field.name());
+            return Err(HookError::misfit(message, "`output` says what it answers with").into());
+        };
+        let came = column.data_type();
+        if !is_same(field.data_type(), came) {
+            let message = format!(
+                "`output.{}` declares {}, and it answered with {}",
+                field.name(),
+                shown(field.data_type()),
+                shown(came)
+            );
+            let hint = "make the declaration and the answer agree, in type and in shape";
+            return Err(HookError::misfit(message, hint).into());
+        }
+        if has_inner_nulls(column) {
+            let message = format!("column `{}` has nulls within lists", field.name());
+            return Err(
+                HookError::misfit(message, "a row has a value or is null as a whole").into()
+            );
+        }
+        let column = arrow_cast::cast(column, field.data_type())?;
+        let rows = bad_rows(&column, field, nan);
+        bad.extend(rows.into_iter().map(|(row, bad)| (row, bad.field(field.name()))));
+        columns.push(column);
+    }
+    bad.sort_by_key(|(row, _)| *row);
+    bad.dedup_by_key(|(row, _)| *row);
+    Ok((columns, bad))
+}
+
+/// Whether values of the one type are those of the other: the sizes of offsets and the names of items
+/// do not matter.
+fn is_same(declared: &DataType, came: &DataType) -> bool {
+    match (declared, came) {
+        (DataType::LargeUtf8, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+        | (
+            DataType::LargeBinary,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView,
+        ) => true,
+        (DataType::FixedSizeList(item, n), DataType::FixedSizeList(other, m)) => {
+            n == m && is_same(item.data_type(), other.data_type())
+        }
+        (DataType::LargeList(item), DataType::List(other) | DataType::LargeList(other)) => {
+            is_same(item.data_type(), other.data_type())
+        }
+        (declared, came) => declared == came && !came.is_nested(),
+    }
+}
+
+/// A type as people write it: `float32[28, 28]`, `float32[n, 3]`.
+fn shown(of: &DataType) -> String {
+    let mut shape: Vec<String> = Vec::new();
+    let mut inner = of;
+    loop {
+        inner = match inner {
+            DataType::FixedSizeList(item, n) => {
+                shape.push(n.to_string());
+                item.data_type()
+            }
+            DataType::List(item) | DataType::LargeList(item) => {
+                shape.push("n".to_owned());
+                item.data_type()
+            }
+            _ => break,
+        };
+    }
+    let name = match inner {
+        DataType::Boolean => "bool".to_owned(),
+        DataType::LargeUtf8 => "utf8".to_owned(),
+        DataType::LargeBinary => "binary".to_owned(),
+        other => other.to_string().to_lowercase(),
+    };
+    if shape.is_empty() { name } else { format!("{name}[{}]", shape.join(", ")) }
+}
+
+/// Whether an item of a list that is there is null.
+fn has_inner_nulls(column: &dyn Array) -> bool {
+    let items = match column.data_type() {
+        DataType::FixedSizeList(..) => column.as_fixed_size_list().values(),
+        DataType::List(_) => column.as_list::<i32>().values(),
+        DataType::LargeList(_) => column.as_list::<i64>().values(),
+        _ => return false,
+    };
+    // Items of a list that is null may be anything, and as a rule are null.
+    let has_nulls = items.null_count() > 0 && column.null_count() == 0;
+    has_nulls || has_inner_nulls(items)
+}
+
+fn bad_rows(column: &ArrayRef, field: &Field, nan: Nan) -> Vec<(usize, BadRow)> {
+    let mut bad = Vec::new();
+    if !field.is_nullable() && column.null_count() > 0 {
+        let rows = (0..column.len()).filter(|row| column.is_null(*row));
+        let hint = "declare it with `nullable = true`, or let the hook answer with a value";
+        bad.extend(rows.map(|row| {
+            (row, BadRow::new(HOOK_NULL, "the hook answered without a value").hint(hint))
+        }));
+    }
+    if nan == Nan::Refuse {
+        let is_nan = nans(column);
+        let rows = (0..column.len()).filter(|row| is_nan.get(*row) == Some(&true));
+        bad.extend(rows.map(|row| (row, BadRow::new(HOOK_NAN, "the hook answered with NaN"))));
+    }
+    bad
+}
+
+/// Which values are, or hold, a NaN.
+fn nans(array: &dyn Array) -> Vec<bool> {
+    let n = array.len();
+    let mut found: Vec<bool> = match array.data_type() {
+        DataType::Float16 => {
+            array.as_primitive::<Float16Type>().values().iter().map(|v| v.is_nan()).collect()
+        }
+        DataType::Float32 => {
+            array.as_primitive::<Float32Type>().values().iter().map(|v| v.is_nan()).collect()
+        }
+        DataType::Float64 => {
+            array.as_primitive::<Float64Type>().values().iter().map(|v| v.is_nan()).collect()
+        }
+        DataType::FixedSizeList(_, size) => {
+            let size = usize::try_from(*size).unwrap_or(0).max(1);
+            let items = nans(array.as_fixed_size_list().values());
+            items.chunks(size).map(|row| row.contains(&true)).collect()
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            let items = nans(list.values());
+            let rows = list.offsets().windows(2).map(|ends| {
+                let end = |at: usize| ends.get(at).and_then(|end| usize::try_from(*end).ok());
+                let range = end(0).unwrap_or(0)..end(1).unwrap_or(0);
+                items.get(range).is_some_and(|row| row.contains(&true))
+            });
+            rows.collect()
+        }
+        _ => vec![false; n],
+    };
+    if array.null_count() > 0 {
+        for (row, is_nan) in found.iter_mut().enumerate() {
+            *is_nan &= array.is_valid(row);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::Float32Type;
+    use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, LargeListArray, ListArray};
+    use arrow_array::{LargeStringArray, StringArray};
+
+    use super::*;
+
+    fn of(name: &str, column: impl Array + 'static) -> RecordBatch {
+        RecordBatch::try_from_iter_with_nullable([(name, Arc::new(column) as ArrayRef, true)])
+            .unwrap()
+    }
+
+    fn pairs(values: Vec<Option<Vec<Option<f32>>>>) -> FixedSizeListArray {
+        FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(values, 2)
+    }
+
+    fn list(item: DataType, size: Option<i32>) -> DataType {
+        let item = Arc::new(Field::new_list_field(item, false));
+        match size {
+            Some(size) => DataType::FixedSizeList(item, size),
+            None => DataType::LargeList(item),
+        }
+    }
+
+    #[test]
+    fn what_was_not_declared_is_refused_with_both_sides() {
+        let float = DataType::Float32;
+        let two = || Int64Array::from(vec![1, 2]);
+        for (name, kind, answer, want) in [
+            (
+                "rows",
+                DataType::Int64,
+                of("x", Int64Array::from(vec![1])),
+                "it was sent 2 rows and answered with 1",
+            ),
+            (
+                "type",
+                float.clone(),
+                of("x", two()),
+                "`output.x` declares float32, and it answered with int64",
+            ),
+            (
+                "shape",
+                list(float.clone(), Some(3)),
+                of("x", pairs(vec![Some(vec![Some(1.0); 2]); 2])),
+                "`output.x` declares float32[3], and it answered with float32[2]",
+            ),
+            (
+                "name",
+                DataType::Int64,
+                of("y", two()),
+                "it answered with a column `y` that is not declared",
+            ),
+            (
+                "missing",
+                DataType::Int64,
+                RecordBatch::try_new_with_options(
+                    Arc::new(arrow_schema::Schema::empty()),
+                    vec![],
+                    &arrow_array::RecordBatchOptions::new().with_row_count(Some(2)),
+                )
+                .unwrap(),
+                "its answer lacks the column `x`",
+            ),
+            (
+                "inner null",
+                list(float.clone(), Some(2)),
+                of("x", pairs(vec![Some(vec![None, Some(1.0)]), Some(vec![Some(1.0); 2])])),
+                "column `x` has nulls within lists",
+            ),
+        ] {
+            let error = check(&answer, 2, &[Field::new("x", kind, true)], Nan::Allow).unwrap_err();
+            assert_eq!(error.to_string(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn lists_and_texts_may_have_offsets_of_either_size() {
+        let lists = vec![Some(vec![Some(1.0)]), Some(vec![])];
+        let want = LargeListArray::from_iter_primitive::<Float32Type, _, _>(lists.clone());
+        let small = ListArray::from_iter_primitive::<Float32Type, _, _>(lists);
+        let kind = list(DataType::Float32, None);
+        for answer in [of("x", small), of("x", want.clone())] {
+            let (columns, bad) =
+                check(&answer, 2, &[Field::new("x", kind.clone(), false)], Nan::Refuse).unwrap();
+            assert!(bad.is_empty());
+            assert_eq!(columns[0].data_type(), &kind);
+            assert_eq!(columns[0].as_list::<i64>().values(), want.values());
+        }
+        let texts = of("x", StringArray::from(vec!["a", "b"]));
+        let field = Field::new("x", DataType::LargeUtf8, false);
+        let (columns, _) = check(&texts, 2, &[field], Nan::Allow).unwrap();
+        assert_eq!(*columns[0], LargeStringArray::from(vec!["a", "b"]));
+    }
+
+    #[test]
+    fn missing_values_and_nans_are_faults_of_rows() {
+        let nan = Some(f32::NAN);
+        let plain = of("x", Float32Array::from(vec![Some(1.0), None, nan]));
+        let nested = of("x", pairs(vec![Some(vec![Some(1.0), nan]), None, Some(vec![nan, nan])]));
+        let pair = || list(DataType::Float32, Some(2));
+        for (name, answer, kind, nullable, policy, want) in [
+            (
+                "refused",
+                &plain,
+                DataType::Float32,
+                false,
+                Nan::Refuse,
+                vec![(1, HOOK_NULL), (2, HOOK_NAN)],
+            ),
+            ("allowed", &plain, DataType::Float32, true, Nan::Allow, vec![]),
+            ("nested", &nested, pair(), true, Nan::Refuse, vec![(0, HOOK_NAN), (2, HOOK_NAN)]),
+        ] {
+            let (_, bad) = check(answer, 3, &[Field::new("x", kind, nullable)], policy).unwrap();
+            let found: Vec<_> = bad.iter().map(|(row, bad)| (*row, bad.code)).collect();
+            assert_eq!(found, want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Asks a hook about a batch until it has an answer, or it is known which rows are to blame.
+//!
+//! A batch whose process dies is sent again unchanged. If that one dies too, parts of the batch are
+//! sent to find the guilty rows; those answers are thrown away, because a hook may answer a part
+//! otherwise than the whole. The batch without the guilty rows is then sent once more, and its answer
+//! counts.
+//!
+//! Leaves out: processes (`pool`, `worker`), and what an answer must be (`answer`).
+//!
+//! Invariants:
+//! 1. What is kept is the answer to the batch, or to the batch without its guilty rows.
+//! 2. Which rows are guilty, and of what, depends on what the hook does with them: a hook that does
+//!    the same with equal batches leads to the same rejects.
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_select::filter::filter_record_batch;
+
+use super::HookError;
+use super::pool::{Pool, Unanswered};
+use super::worker::Failure;
+use crate::batch::BadRow;
+use crate::transforms::{Stopped, TransformError};
+
+/// Code of a row with which the process of a hook ended.
+pub(super) const HOOK_DIED: &str = "hook_died";
+/// Code of a row to which a hook gave no answer in time.
+pub(super) const HOOK_TIMEOUT: &str = "hook_timeout";
+/// Code of a row for which a hook took more memory than it may.
+pub(super) const HOOK_MEMORY: &str = "hook_memory";
+
+/// What came of a batch.
+#[derive(Debug)]
+pub(super) struct Called {
+    /// The answer to the rows that are not guilty.
+    pub(super) answer: Option<RecordBatch>,
+    /// The guilty rows, in order.
+    pub(super) guilty: Vec<(usize, BadRow)>,
+}
+
+/// Asks about one batch.
+pub(super) struct Call<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) name: &'a str,
+    pub(super) is_stopped: &'a dyn Fn() -> bool,
+    /// One guilty row is enough.
+    pub(super) ends_at_first: bool,
+}
+
+impl Call<'_> {
+    /// Asks about `rows`.
+    pub(super) fn answer(&self, rows: &RecordBatch) -> Result<Called, TransformError> {
+        let mut guilty: Vec<(usize, BadRow)> = Vec::new();
+        // The places in the whole batch of the rows that are left.
+        let mut left: Vec<usize> = (0..rows.num_rows()).collect();
+        loop {
+            if left.is_empty() {
+                return Ok(Called { answer: None, guilty });
+            }
+            let part = without(rows, &guilty)?;
+            let found = match self.twice(&part)? {
+                Ok(answer) => return Ok(Called { answer: Some(answer), guilty }),
+                Err(unanswered) => self.search(&part, unanswered)?,
+            };
+            let at = |(row, bad): (usize, BadRow)| Some((*left.get(row)?, bad));
+            guilty.extend(found.into_iter().filter_map(at));
+            guilty.sort_by_key(|(row, _)| *row);
+            left.retain(|row| guilty.iter().all(|(gone, _)| gone != row));
+            if self.ends_at_first {
+                return Ok(Called { answer: None, guilty });
+            }
+        }
+    }
+
+    /// Sends the same batch once more where its process died.
+    fn twice(&self, rows: &RecordBatch) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
+        match self.once(rows)? {
+            Err(unanswered) => {
+                tracing::warn!(
+                    hook = self.name,
+                    why = what(&unanswered.failure),
+                    "the batch is sent again"
+                );
+                self.once(rows)
+            }
+            answered => Ok(answered),
+        }
+    }
+
+    /// Sends a batch; an error where asking again makes no sense.
+    fn once(&self, rows: &RecordBatch) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
+        let asked = self.pool.ask(rows, self.is_stopped);
+        match asked.map_err(|source| HookError::Start { source })? {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(Unanswered { failure: Failure::Stopped, .. }) => Err(Stopped.into()),
+            Err(Unanswered { failure: Failure::Garbled(how), stderr }) => {
+                Err(HookError::garbled(how, &stderr).into())
+            }
+            Err(unanswered) => Ok(Err(unanswered)),
+        }
+    }
+
+    /// The guilty rows of a batch to which there was no answer.
+    fn search(
+        &self,
+        rows: &RecordBatch,
+        whole: Unanswered,
+    ) -> Result<Vec<(usize, BadRow)>, TransformError> {
+        let n_rows = rows.num_rows();
+        if n_rows == 1 {
+            return Ok(vec![(0, blame(whole))]);
+        }
+        if !self.pool.has_answered() {
+            self.try_samples(rows)?;
+        }
+        let mut guilty = Vec::new();
+        // Parts that may hold guilty rows, the first on top.
+        let mut parts = vec![(0, n_rows, false)];
+        while let Some((start, len, is_tested)) = parts.pop() {
+            if !is_tested && n_rows > len {
+                match self.once(&rows.slice(start, len))? {
+                    Ok(_) => continue,
+                    Err(unanswered) if len == 1 => {
+                        guilty.push((start, blame(unanswered)));
+                        if self.ends_at_first {
+                            break;
+                        }
+                        continue;
+                    }
+                    Err(_) => {}
+                }
+            }
+            let half = len / 2;
+            parts.push((start + half, len - half, false));
+            parts.push((start, half, false));
+        }
+        if guilty.is_empty() {
+            return Err(HookError::together(n_rows, what(&whole.failure), &whole.stderr).into());
+        }
+        Ok(guilty)
+    }
+
+    /// Asks about a few single rows: a hook that has never answered, and answers to none of them, is
+    /// itself to blame.
+    fn try_samples(&self, rows: &RecordBatch) -> Result<(), TransformError> {
+        let last = rows.num_rows() - 1;
+        let mut refused = None;
+        for row in [0, last / 2, last] {
+            match self.once(&rows.slice(row, 1))? {
+                Ok(_) => return Ok(()),
+                Err(unanswered) => refused = Some(unanswered),
+            }
+        }
+        match refused {
+            Some(Unanswered { failure, stderr }) => {
+                Err(HookError::never(what(&failure), &stderr).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with the row that alone made the hook fail.
+fn blame(unanswered: Unanswered) -> BadRow {
+    let Unanswered { failure, stderr } = unanswered;
+    let code = match &failure {
+        Failure::Timeout => HOOK_TIMEOUT,
+        Failure::Memory => HOOK_MEMORY,
+        Failure::Died(_) | Failure::Garbled(_) | Failure::Stopped => HOOK_DIED,
+    };
+    let bad = BadRow::new(code, format!("the hook does not answer: {}", what(&failure)));
+    match said(&stderr) {
+        Some(said) => bad.hint(said),
+        None => bad,
+    }
+}
+
+/// A failure in words that depend on the hook alone.
+fn what(failure: &Failure) -> String {
+    match failure {
+        Failure::Died(how) | Failure::Garbled(how) => how.clone(),
+        Failure::Timeout => "its time was up".to_owned(),
+        Failure::Memory => "it took more memory than it may".to_owned(),
+        Failure::Stopped => "it was stopped".to_owned(),
+    }
+}
+
+/// The last lines of stderr, for people.
+pub(super) fn said(stderr: &[String]) -> Option<String> {
+    (!stderr.is_empty()).then(|| format!("it said last: {}", stderr.join(" | ")))
+}
+
+fn without(
+    rows: &RecordBatch,
+    guilty: &[(usize, BadRow)],
+) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    if guilty.is_empty() {
+        return Ok(rows.clone());
+    }
+    let mut is_kept = vec![true; rows.num_rows()];
+    for (row, _) in guilty {
+        if let Some(kept) = is_kept.get_mut(*row) {
+            *kept = false;
+        }
+    }
+    filter_record_batch(rows, &BooleanArray::from(is_kept))
+}

@@ -1,0 +1,217 @@
+//! Reads the Arrow IPC stream that a process writes.
+//!
+//! Invariants:
+//! 1. Memory is bounded by `most_bytes` and [`MOST_HEAD_BYTES`], whatever sizes the stream claims.
+//! 2. A stream that ends between two messages has ended; one that ends within is cut.
+
+use std::io::{ErrorKind, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::root_as_message;
+
+/// Most bytes of a message's head.
+const MOST_HEAD_BYTES: usize = 16 << 20;
+/// Stands before every message.
+const CONTINUED: [u8; 4] = [0xff; 4];
+
+/// Why there is no next batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The stream ends within a message.
+    Cut,
+    /// It is not what it should be; says how.
+    Garbled(String),
+}
+
+/// Reads batches one by one.
+#[derive(Debug)]
+pub(super) struct Frames<R> {
+    from: R,
+    decoder: StreamDecoder,
+    most_bytes: u64,
+}
+
+impl<R: Read> Frames<R> {
+    /// Batches have at most `most_bytes`.
+    pub(super) fn new(from: R, most_bytes: u64) -> Self {
+        Self { from, decoder: StreamDecoder::new(), most_bytes }
+    }
+
+    /// The next batch; none where the stream ends.
+    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>, Broken> {
+        loop {
+            let mut head = [0; 8];
+            match self.fill(&mut head) {
+                0 => return Ok(None),
+                n if n < head.len()
+                    && CONTINUED.starts_with(head.get(..n.min(4)).unwrap_or(&[])) =>
+                {
+                    return Err(Broken::Cut);
+                }
+                n => {
+                    let Some(bytes) = head.strip_prefix(&CONTINUED) else {
+                        return Err(no_stream(head.get(..n).unwrap_or_default()));
+                    };
+                    let bytes = bytes.try_into().map_or(0, u32::from_le_bytes);
+                    if bytes == 0 {
+                        return Ok(None);
+                    }
+                    if let Some(batch) = self.message(head, bytes)? {
+                        return Ok(Some(batch));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the message that begins with `head`.
+    fn message(&mut self, head: [u8; 8], bytes: u32) -> Result<Option<RecordBatch>, Broken> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes > MOST_HEAD_BYTES {
+            return Err(Broken::Garbled(format!("the head of a message has {bytes} bytes")));
+        }
+        let mut message = Vec::with_capacity(head.len() + bytes);
+        message.extend_from_slice(&head);
+        self.append(&mut message, bytes)?;
+        let body_bytes = {
+            let parsed = root_as_message(message.get(head.len()..).unwrap_or_default());
+            let parsed =
+                parsed.map_err(|e| Broken::Garbled(format!("a message is broken: {e}")))?;
+            let is_packed =
+                parsed.header_as_record_batch().is_some_and(|batch| batch.compression().is_some());
+            if is_packed {
+                return Err(Broken::Garbled("a batch is compressed".to_owned()));
+            }
+            u64::try_from(parsed.bodyLength()).unwrap_or(u64::MAX)
+        };
+        if body_bytes > self.most_bytes {
+            return Err(Broken::Garbled(format!(
+                "an answer has {body_bytes} bytes, and may have {}",
+                self.most_bytes
+            )));
+        }
+        self.append(&mut message, usize::try_from(body_bytes).unwrap_or(usize::MAX))?;
+        let mut message = Buffer::from_vec(message);
+        let mut batch = None;
+        while !message.is_empty() {
+            // Whatever bytes a process writes are its own fault.
+            let decode = AssertUnwindSafe(|| self.decoder.decode(&mut message));
+            let decoded = catch_unwind(decode);
+            let decoded = decoded.map_err(|_| Broken::Garbled("an answer is broken".to_owned()))?;
+            batch = decoded.map_err(|e| Broken::Garbled(format!("an answer is broken: {e}")))?;
+            if batch.is_some() {
+                break;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn append(&mut self, to: &mut Vec<u8>, bytes: usize) -> Result<(), Broken> {
+        let wanted = to.len() + bytes;
+        to.resize(wanted, 0);
+        let room = to.get_mut(wanted - bytes..).unwrap_or_default();
+        if self.fill(room) == bytes { Ok(()) } else { Err(Broken::Cut) }
+    }
+
+    /// Fills `room` as far as the stream goes.
+    fn fill(&mut self, room: &mut [u8]) -> usize {
+        let mut n = 0;
+        while let Some(rest) = room.get_mut(n..).filter(|rest| !rest.is_empty()) {
+            match self.from.read(rest) {
+                Ok(0) => break,
+                Ok(more) => n += more,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        n
+    }
+}
+
+fn no_stream(bytes: &[u8]) -> Broken {
+    let text = String::from_utf8_lossy(bytes);
+    Broken::Garbled(format!(
+        "what it prints is no Arrow stream: it begins with \"{}\"",
+        text.escape_debug()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, Int64Array, StringArray};
+    use arrow_ipc::writer::StreamWriter;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stream(n_batches: i64) -> Vec<u8> {
+        let batch = |n: i64| {
+            let numbers: Arc<dyn Array> = Arc::new(Int64Array::from(vec![n, n + 1]));
+            let texts: Arc<dyn Array> = Arc::new(StringArray::from(vec!["a", "bc"]));
+            RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).unwrap()
+        };
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch(0).schema()).unwrap();
+        for n in 0..n_batches {
+            writer.write(&batch(n)).unwrap();
+        }
+        writer.finish().unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    fn read(bytes: &[u8], most_bytes: u64) -> (usize, Option<Broken>) {
+        let mut frames = Frames::new(bytes, most_bytes);
+        let mut n = 0;
+        loop {
+            match frames.next() {
+                Ok(Some(_)) => n += 1,
+                Ok(None) => return (n, None),
+                Err(broken) => return (n, Some(broken)),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_stream_is_told_from_one_that_ends() {
+        let whole = stream(3);
+        let garbled = |text: &str| Some(Broken::Garbled(text.to_owned()));
+        for (name, bytes, most, want) in [
+            ("whole", whole.clone(), 1 << 20, (3, None)),
+            ("nothing", Vec::new(), 1 << 20, (0, None)),
+            ("no end", whole[..whole.len() - 8].to_vec(), 1 << 20, (3, None)),
+            ("cut", whole[..whole.len() - 20].to_vec(), 1 << 20, (2, Some(Broken::Cut))),
+            (
+                "printed",
+                b"loading the model".to_vec(),
+                1 << 20,
+                (0, garbled("what it prints is no Arrow stream: it begins with \"loading \"")),
+            ),
+            ("large", whole, 16, (0, garbled("an answer has 256 bytes, and may have 16"))),
+        ] {
+            let found = read(&bytes, most);
+            assert_eq!(found.0, want.0, "{name}");
+            match (&found.1, &want.1) {
+                (Some(Broken::Garbled(found)), Some(Broken::Garbled(want))) if name == "large" => {
+                    assert!(found.ends_with("and may have 16"), "{found} {want}");
+                }
+                _ => assert_eq!(found.1, want.1, "{name}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_reading_panic(at in 0usize..2000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+            let mut stream = stream(2);
+            let at = at % stream.len();
+            for (place, byte) in stream.iter_mut().skip(at).zip(bytes) {
+                *place = byte;
+            }
+            read(&stream, 1 << 20);
+        }
+    }
+}

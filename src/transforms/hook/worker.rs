@@ -1,0 +1,314 @@
+//! One process of a hook: what it is sent, what it answers, and how it ends.
+//!
+//! A thread writes to it, one reads its answers and one its stderr, so nobody waits for a full pipe
+//! while the process waits for another. The threads end with the pipes, which end with the process
+//! group; one that a process took out of its group is not waited for.
+//!
+//! Invariants:
+//! 1. A batch is answered, or it is known why not: within `timeout`, and at once where the process
+//!    died.
+//! 2. Dropping a worker kills its process group.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::SchemaRef;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tracing::{info, warn};
+
+use super::frames::{Broken, Frames};
+use super::resident::group_bytes;
+
+/// How often a process that has not answered yet is looked at.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long a process that closed a pipe may take to answer or to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Wanted capacity of the pipes: what the system grants without privileges.
+const PIPE_BYTES: usize = 1 << 20;
+/// Lines of stderr that are kept, and most bytes of each.
+const KEPT_LINES: usize = 12;
+const LINE_BYTES: u64 = 4096;
+
+/// Why a batch has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nobody wants it any more.
+    Stopped,
+    /// The process ended or closed its pipes; says how.
+    Died(String),
+    /// It took too long.
+    Timeout,
+    /// It took too much memory.
+    Memory,
+    /// What it wrote is no answer; says why.
+    Garbled(String),
+}
+
+impl Failure {
+    /// Whether asking again makes sense.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(self, Self::Died(_) | Self::Timeout | Self::Memory)
+    }
+}
+
+/// What a process may take for a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) timeout: Duration,
+    pub(super) memory: Option<u64>,
+    pub(super) answer_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Answer(RecordBatch),
+    Broken(Broken),
+    Ended,
+    Unread,
+}
+
+/// A running process.
+#[derive(Debug)]
+pub(super) struct Worker {
+    child: Child,
+    /// `None` when nothing more will be sent.
+    batches: Option<SyncSender<RecordBatch>>,
+    events: Receiver<Event>,
+    stderr: Arc<Mutex<VecDeque<String>>>,
+    limits: Limits,
+    started: Instant,
+    is_new: bool,
+}
+
+impl Worker {
+    /// Takes charge of a process that was started for the hook `name` as its worker `number`.
+    pub(super) fn new(
+        mut child: Child,
+        name: &str,
+        number: usize,
+        input: &SchemaRef,
+        limits: Limits,
+    ) -> std::io::Result<Self> {
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (batches, to_write) = sync_channel(1);
+        let (tell, events) = sync_channel(2);
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        let (started, is_new) = (Instant::now(), true);
+        let lines = Arc::clone(&stderr);
+        let batches = Some(batches);
+        // From here on the process is killed if anything fails.
+        let this = Self { child, batches, events, stderr, limits, started, is_new };
+        let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
+            return Err(std::io::Error::other("it has no pipes"));
+        };
+        enlarge(&stdin);
+        enlarge(&stdout);
+        let thread = |what: &str| thread::Builder::new().name(format!("{name} {number} {what}"));
+        let (schema, told) = (SchemaRef::clone(input), tell.clone());
+        thread("in").spawn(move || write(stdin, &schema, &to_write, &told))?;
+        let most_bytes = limits.answer_bytes;
+        thread("out").spawn(move || read(stdout, most_bytes, &tell))?;
+        let name = name.to_owned();
+        thread("err").spawn(move || log(errors, &name, number, &lines))?;
+        Ok(this)
+    }
+
+    /// Sends a batch and waits for its answer. After a failure the worker is of no use.
+    pub(super) fn ask(
+        &mut self,
+        batch: &RecordBatch,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<RecordBatch, Failure> {
+        match self.events.try_recv() {
+            Err(TryRecvError::Empty) => {}
+            Ok(Event::Answer(_)) => return Err(Failure::Garbled(TOO_MANY.to_owned())),
+            Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
+            Ok(_) | Err(TryRecvError::Disconnected) => return Err(self.died()),
+        }
+        let since = if self.is_new { self.started } else { Instant::now() };
+        self.is_new = false;
+        let sent = self.batches.as_ref().map(|batches| batches.send(batch.clone()));
+        let mut unread = match sent {
+            Some(Ok(())) => None,
+            _ => Some(Instant::now()),
+        };
+        loop {
+            match self.events.recv_timeout(GLANCE) {
+                Ok(Event::Answer(answer)) => return Ok(answer),
+                Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
+                Ok(Event::Unread) => unread = Some(Instant::now()),
+                Ok(Event::Ended | Event::Broken(Broken::Cut))
+                | Err(RecvTimeoutError::Disconnected) => return Err(self.died()),
+                Err(RecvTimeoutError::Timeout) => {
+                    if is_stopped() {
+                        return Err(Failure::Stopped);
+                    }
+                    if self.has_ended() || unread.is_some_and(|at| at.elapsed() > LAST_WORDS) {
+                        // An answer may have come before the end.
+                        return match self.events.try_recv() {
+                            Ok(Event::Answer(answer)) => Ok(answer),
+                            _ => Err(self.died()),
+                        };
+                    }
+                    let is_over = |most: u64| group_bytes(self.group()).is_some_and(|n| n > most);
+                    if self.limits.memory.is_some_and(is_over) {
+                        return Err(Failure::Memory);
+                    }
+                    if since.elapsed() > self.limits.timeout {
+                        return Err(Failure::Timeout);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the process by ending its input, and kills what is left of it.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.batches = None;
+        let until = Instant::now() + LAST_WORDS;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left) {
+                Ok(Event::Answer(_)) => return Err(Failure::Garbled(TOO_MANY.to_owned())),
+                Ok(Event::Unread) => {}
+                Ok(Event::Ended | Event::Broken(_)) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// The last lines of its stderr.
+    pub(super) fn last_lines(&self) -> Vec<String> {
+        // What it wrote before it ended may still be on its way.
+        self.kill();
+        let until = Instant::now() + GLANCE * 4;
+        while Arc::strong_count(&self.stderr) > 1 && Instant::now() < until {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        let lines = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().cloned().collect()
+    }
+
+    /// How the process ended, which has closed its output or is no more.
+    fn died(&mut self) -> Failure {
+        let until = Instant::now() + LAST_WORDS;
+        while !self.has_ended() && Instant::now() < until {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        let has_ended = self.has_ended();
+        self.kill();
+        Failure::Died(match self.child.wait() {
+            Ok(status) if has_ended => how(status),
+            _ => "it closed its input or output and lived on".to_owned(),
+        })
+    }
+
+    /// Whether the process is no more. It is not waited for: its group keeps its number.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pid(self.group()), options), Ok(None))
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn kill(&self) {
+        // A group that is no more needs no killing.
+        kill_process_group(self.group(), Signal::KILL).ok();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
+        self.child.wait().ok();
+    }
+}
+
+const TOO_MANY: &str = "it answered more than once to a batch";
+
+/// How a process ended, in words of ours.
+fn how(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it ended with exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal} ended it"),
+        (None, None) => "it ended".to_owned(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn enlarge(pipe: &impl std::os::fd::AsFd) {
+    // A smaller pipe is only slower.
+    rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES).ok();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enlarge(_: &impl std::os::fd::AsFd) {}
+
+fn write(
+    stdin: ChildStdin,
+    schema: &SchemaRef,
+    batches: &Receiver<RecordBatch>,
+    tell: &SyncSender<Event>,
+) {
+    let written = || -> Result<(), arrow_schema::ArrowError> {
+        let mut writer = StreamWriter::try_new_buffered(stdin, schema)?;
+        writer.flush()?;
+        while let Ok(batch) = batches.recv() {
+            writer.write(&batch)?;
+            writer.flush()?;
+        }
+        writer.finish()
+    };
+    if written().is_err() {
+        tell.send(Event::Unread).ok();
+        // Who sends a batch is not to wait for one that is gone.
+        while batches.recv().is_ok() {}
+    }
+}
+
+fn read(stdout: ChildStdout, most_bytes: u64, tell: &SyncSender<Event>) {
+    let mut frames = Frames::new(BufReader::new(stdout), most_bytes);
+    loop {
+        let (event, is_last) = match frames.next() {
+            Ok(Some(batch)) => (Event::Answer(batch), false),
+            Ok(None) => (Event::Ended, true),
+            Err(broken) => (Event::Broken(broken), true),
+        };
+        if tell.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Logs what a process says, line by line; a longer line is cut into several.
+fn log(stderr: ChildStderr, name: &str, worker: usize, kept: &Mutex<VecDeque<String>>) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match stderr.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => {
+                warn!(hook = name, worker, %error, "stderr cannot be read");
+                return;
+            }
+        }
+        let text = String::from_utf8_lossy(&line).trim_end().escape_debug().to_string();
+        info!(hook = name, worker, "{text}");
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT_LINES {
+            kept.pop_front();
+        }
+        kept.push_back(text);
+    }
+}

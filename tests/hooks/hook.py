@@ -1,0 +1,81 @@
+"""A hook that answers, and misbehaves on the row whose `n` is `bad`."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pyarrow as pa
+
+params = json.loads(os.environ["ROWMILL_PARAMS"])
+bad, what = params.get("bad"), params.get("what")
+
+pair = pa.list_(pa.float32(), 3 if what == "shape" else 2)
+kind = pa.int32() if what == "dtype" else pa.int64()
+schema = pa.schema([("double", kind), ("pair", pair), ("words", pa.list_(pa.int64())), ("seen", pa.string())])
+
+
+def misbehave(batch):
+    if what == "exit0":
+        os._exit(0)
+    if what == "exit1":
+        print("no such luck", file=sys.stderr, flush=True)
+        os._exit(1)
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "segv":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if what == "hang":
+        time.sleep(3600)
+    if what == "leak":
+        kept = []
+        while True:
+            kept.append(b"x" * (4 << 20))
+            time.sleep(0.005)
+    if what == "fork":
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(3)
+    if what == "garbage":
+        sys.stdout.buffer.write(b"here is your answer\n" * 4)
+        sys.stdout.buffer.flush()
+        time.sleep(3600)
+    if what == "flood":
+        for _ in range(20000):
+            sys.stderr.write("x" * 99 + "\n")
+    if what == "closes":
+        os.close(0)
+        time.sleep(3600)
+    if what == "few":
+        return batch.slice(1)
+    if what == "many":
+        return pa.concat_batches([batch, batch.slice(0, 1)])
+    return batch
+
+
+reader = pa.ipc.open_stream(sys.stdin.buffer)
+writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
+for batch in reader:
+    if what == "log":
+        with open("calls.txt", "a") as log:
+            log.write(",".join(str(n) for n in batch.column("n").to_pylist()) + "\n")
+    numbers = batch.column("n").to_pylist()
+    if bad in numbers:
+        batch = misbehave(batch)
+        numbers = batch.column("n").to_pylist()
+    width = 3 if what == "shape" else 2
+    columns = [
+        pa.array([2 * n for n in numbers], kind),
+        pa.array([None if what == "null" and n == bad else [n] * width for n in numbers], pair),
+        pa.array([list(range(n % 3)) for n in numbers], pa.list_(pa.int64())),
+        # What a row gets depends on the batch that it came in.
+        pa.array(["-".join(str(n) for n in numbers)] * len(numbers)),
+    ]
+    if what == "nan":
+        columns[1] = pa.array([[float("nan") if n == bad else n] * 2 for n in numbers], pair)
+    answer = pa.record_batch(columns, schema=schema)
+    writer.write_batch(answer)
+    if what == "twice":
+        writer.write_batch(answer)
+    sys.stdout.buffer.flush()
