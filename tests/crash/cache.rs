@@ -18,6 +18,7 @@ use rowmill::fingerprint::CompatSignature;
 use rowmill::storage::faulty::{Fault, Lasting};
 use rowmill::storage::{Faulty, Memory, Overlap, Storage};
 
+use crate::model::every_kind_rows;
 use crate::sampling::{Sampling, Seen, Tally};
 
 /// Keys that are put, some of them several times.
@@ -217,4 +218,38 @@ fn feature_cache_tells_every_failure_of_the_disk_and_opens_again() {
             check(&disk.after_kill(), &known, &way);
         }
     }
+}
+
+#[test]
+fn every_kind_of_field_comes_back_equal_from_a_feature_cache() {
+    let storage: Arc<dyn Storage> = Arc::new(Memory::new(Overlap::Now));
+    let batch = every_kind_rows(0, 40, 5);
+    let keys: Vec<RowKey> = (0..40).map(key).collect();
+    let section = open(Arc::clone(&storage)).unwrap();
+    section.put(&keys, &batch).unwrap();
+    let schema = section.schema().unwrap();
+    let want = schema.batch(&schema.columns(&batch).unwrap(), 40).unwrap();
+    for stage in ["in memory", "committed", "opened again", "compacted"] {
+        match stage {
+            "committed" => section.commit().unwrap(),
+            "compacted" => {
+                // Every other row is replaced, so that what is left is gathered.
+                let odd: Vec<RowKey> = keys.iter().skip(1).step_by(2).copied().collect();
+                let rows: Vec<_> = (0..20).map(|n| want.slice(2 * n + 1, 1)).collect();
+                for (key, row) in odd.iter().zip(&rows) {
+                    section.put(&[*key], row).unwrap();
+                }
+                assert_eq!(section.compact().unwrap().rows, 40);
+            }
+            _ => {}
+        }
+        let rows = if stage == "in memory" {
+            section.get(&keys).unwrap().rows
+        } else {
+            let reader = CacheReader::new(Arc::clone(&storage), "cache");
+            reader.section(&signature()).unwrap().get(&keys).unwrap().rows
+        };
+        assert_eq!(rows, want, "{stage}");
+    }
+    assert!(CacheReader::new(storage, "cache").verify().unwrap().is_empty());
 }
