@@ -182,6 +182,9 @@ impl OutputSettings {
     }
 }
 
+/// Units of time, in milliseconds, the largest first.
+const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
 /// A time, as text with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seconds(pub(super) Duration);
@@ -191,13 +194,7 @@ impl<'de> Deserialize<'de> for Seconds {
         let text = String::deserialize(deserializer)?;
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
-        let milliseconds = match unit.trim() {
-            "ms" => Some(1),
-            "s" => Some(1000),
-            "min" => Some(60_000),
-            "h" => Some(3_600_000),
-            _ => None,
-        };
+        let milliseconds = UNITS.iter().find(|known| known.0 == unit.trim()).map(|known| known.1);
         let number = number.parse::<u64>().ok().filter(|number| *number > 0);
         let time = number.zip(milliseconds).and_then(|(number, unit)| number.checked_mul(unit));
         let refuse = || serde::de::Error::custom(format!("\"{text}\" is no time; write \"30s\""));
@@ -207,7 +204,10 @@ impl<'de> Deserialize<'de> for Seconds {
 
 impl Serialize for Seconds {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format!("{}ms", self.0.as_millis()))
+        let milliseconds = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        let (unit, size) =
+            UNITS.into_iter().find(|it| milliseconds % it.1 == 0).unwrap_or(("ms", 1));
+        serializer.serialize_str(&format!("{}{unit}", milliseconds / size))
     }
 }
 
