@@ -31,7 +31,7 @@ pub use hook::{HookError, become_hook};
 
 /// Every kind of transform, by name.
 pub static TRANSFORMS: &[TransformType] =
-    &[select::TYPE, cast::TYPE, text_stats::TYPE, byte_histogram::TYPE, hook::COMMAND];
+    &[select::TYPE, cast::TYPE, text_stats::TYPE, byte_histogram::TYPE, hook::command::TYPE];
 
 /// The kind of transform that a definition calls `name`.
 #[must_use]

@@ -13,15 +13,9 @@ use serde_json::Value;
 use crate::schema::Stored;
 use crate::sources::{SettingsError, Size};
 
-/// Settings of the `command` transform.
+/// What is said of a hook, whatever its kind.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CommandSettings {
-    /// The program and its arguments. A program whose name has a slash is looked for from the folder of
-    /// the definition on.
-    pub(super) command: Vec<String>,
-    /// Names what the hook computes; a new one when it computes something else.
-    pub(super) id: String,
+pub(super) struct HookSettings {
     /// What the hook is told: JSON in its environment variable `ROWMILL_PARAMS`.
     #[serde(default)]
     pub(super) params: BTreeMap<String, Value>,
@@ -61,10 +55,6 @@ pub(super) struct CommandSettings {
     #[serde(default)]
     pub(super) env: Vec<String>,
 }
-
-/// Settings that decide no value.
-pub(super) const RUN_SETTINGS: &[&str] =
-    &["command.0", "workers", "timeout", "memory", "threads", "env"];
 
 fn default_batch_rows() -> u32 {
     1024

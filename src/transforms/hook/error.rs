@@ -1,0 +1,91 @@
+//! Why a run ends where a hook is to blame, and what to do about it.
+
+use super::call::said;
+use crate::transforms::TransformError;
+
+/// A hook cannot be run, or does not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    /// The system starts no process.
+    #[error("its process cannot be started")]
+    Start {
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It has never answered, whatever it was asked about.
+    #[error("it has never answered: {how}")]
+    Never {
+        /// How its process ended.
+        how: String,
+        /// What it said.
+        hint: Option<String>,
+    },
+    /// It fails on a batch, but on no row of it alone.
+    #[error("it does not answer to {n_rows} rows together, but to each alone: {how}")]
+    Together {
+        /// Rows of the batch.
+        n_rows: usize,
+        /// How its process ended.
+        how: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// What it writes is no stream of answers.
+    #[error("{how}")]
+    Garbled {
+        /// What it writes instead.
+        how: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Its answer is not what was declared.
+    #[error("{message}")]
+    Misfit {
+        /// What was declared, and what came.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
+impl HookError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Start { .. } => Some("check the folder of the definition and `ulimit -u`"),
+            Self::Never { hint, .. } | Self::Together { hint, .. } => hint.as_deref(),
+            Self::Garbled { hint, .. } | Self::Misfit { hint, .. } => Some(hint),
+        }
+    }
+
+    pub(super) fn never(how: String, stderr: &[String]) -> Self {
+        Self::Never { how, hint: said(stderr) }
+    }
+
+    pub(super) fn together(n_rows: usize, how: String, stderr: &[String]) -> Self {
+        Self::Together { n_rows, how, hint: said(stderr) }
+    }
+
+    pub(super) fn garbled(how: String, stderr: &[String]) -> Self {
+        let mut hint =
+            "a hook writes one batch to stdout for each that it reads, and nothing else; \
+                        what people are to read goes to stderr"
+                .to_owned();
+        if let Some(said) = said(stderr) {
+            hint = format!("{hint}; {said}");
+        }
+        Self::Garbled { how, hint }
+    }
+
+    pub(super) fn misfit(message: String, hint: &str) -> Self {
+        Self::Misfit { message, hint: hint.to_owned() }
+    }
+}
+
+impl From<HookError> for TransformError {
+    fn from(error: HookError) -> Self {
+        Self::Hook(Box::new(error))
+    }
+}

@@ -1,0 +1,215 @@
+//! The transform that asks a hook: what both kinds of hooks share.
+//!
+//! Leaves out: which program a kind starts (`command`).
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::{Field, Schema, SchemaRef};
+
+use super::HookError;
+use super::answer;
+use super::call::Call;
+use super::pool::{Launch, Pool};
+use super::settings::HookSettings;
+use super::worker::{Failure, Limits};
+use crate::batch::Batch;
+use crate::fingerprint::canonical_json;
+use crate::transforms::columns::{append, find, unexpected, with};
+use crate::transforms::{
+    Batching, Emit, OnError, SettingsError, Stage, Transform, TransformError, TransformSpec,
+};
+
+/// The variable that tells a hook its parameters.
+const PARAMS: &str = "ROWMILL_PARAMS";
+
+/// The transform that asks processes.
+#[derive(Debug)]
+pub(super) struct Hook {
+    name: String,
+    settings: HookSettings,
+    files: Vec<String>,
+    declared: Vec<Field>,
+    launch: Launch,
+    /// There from the first batch on.
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+/// What is started for a hook, and what tells it from others.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Names what it computes.
+    pub(super) id: String,
+    /// The program and its arguments.
+    pub(super) command: Vec<OsString>,
+    /// Variables that are set for it.
+    pub(super) set: Vec<(String, String)>,
+    /// Files whose contents decide what it computes, beside those that the settings name.
+    pub(super) files: Vec<String>,
+}
+
+/// Something wrong with the setting `at`.
+pub(super) fn refuse(at: &str, message: &str, hint: &str) -> SettingsError {
+    let (message, hint) = (message.to_owned(), Some(hint.to_owned()));
+    SettingsError { at: vec![at.to_owned()], message, hint }
+}
+
+impl Hook {
+    /// The hook that `spec` names, which is `program`.
+    pub(super) fn new(
+        spec: &TransformSpec,
+        settings: HookSettings,
+        program: Program,
+    ) -> Result<Self, SettingsError> {
+        if program.id.is_empty() {
+            return Err(refuse("id", "it is empty", "name what the hook computes: \"hog-v1\""));
+        }
+        if settings.output.is_empty() {
+            let hint =
+                "declare its columns: output.embedding = { dtype = \"float32\", shape = [128] }";
+            return Err(refuse("output", "the hook answers with no column", hint));
+        }
+        for (key, n) in [
+            ("batch_rows", settings.batch_rows),
+            ("workers", settings.workers),
+            ("threads", settings.threads),
+        ] {
+            if n == 0 {
+                return Err(refuse(key, "it is 0", "write at least 1"));
+            }
+        }
+        for path in &settings.files {
+            if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| part == "..")
+            {
+                let hint = "files stand in the folder of the definition, or below it";
+                return Err(refuse("files", &format!("`{path}` leads out of it"), hint));
+            }
+        }
+        let declared = settings.output.iter().map(|(name, output)| output.field(name));
+        let declared = declared.collect::<Result<_, _>>()?;
+        let params = serde_json::Value::Object(settings.params.clone().into_iter().collect());
+        let mut files = program.files;
+        files.extend(settings.files.iter().cloned());
+        let mut set = program.set;
+        set.push((PARAMS.to_owned(), canonical_json(&params)));
+        let launch = Launch {
+            name: spec.name.clone(),
+            command: program.command,
+            folder: spec.folder.clone(),
+            env: settings.env.clone(),
+            set,
+            threads: settings.threads,
+            workers: usize::try_from(settings.workers).unwrap_or(usize::MAX),
+            limits: Limits {
+                timeout: settings.timeout.0,
+                memory: settings.memory.map(|it| it.0),
+                answer_bytes: settings.answer_bytes.0,
+            },
+        };
+        let (name, pool) = (spec.name.clone(), Mutex::default());
+        Ok(Self { name, settings, files, declared, launch, pool })
+    }
+
+    fn pool(&self) -> Result<Arc<Pool>, TransformError> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = &*pool {
+            return Ok(Arc::clone(pool));
+        }
+        let new = Pool::new(self.launch.clone());
+        let new = Arc::new(new.map_err(|source| HookError::Start { source })?);
+        *pool = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// The columns of `input` that the hook is asked about.
+    fn asked(&self, input: &SchemaRef) -> Result<Vec<usize>, SettingsError> {
+        match &self.settings.input {
+            None => Ok((0..input.fields().len()).collect()),
+            Some(names) => {
+                names.iter().map(|name| find(input, "input", name).map(|(at, _)| at)).collect()
+            }
+        }
+    }
+
+    /// What the hook is sent: columns without the metadata that some source gave them.
+    fn question(&self, rows: &RecordBatch) -> Result<RecordBatch, TransformError> {
+        let asked = self.asked(&rows.schema()).map_err(|e| unexpected(&e))?;
+        let asked = rows.project(&asked)?;
+        let schema = Schema::new(asked.schema().fields().clone());
+        let options = RecordBatchOptions::new().with_row_count(Some(asked.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(schema), asked.columns().to_vec(), &options)?)
+    }
+}
+
+impl Transform for Hook {
+    fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError> {
+        self.asked(input)?;
+        append(input, "output", self.declared.iter().cloned())
+    }
+
+    fn apply(&self, stage: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
+        let output = self.output(&batch.rows.schema()).map_err(|e| unexpected(&e))?;
+        if batch.rows.num_rows() == 0 {
+            return Ok(emit.emit(Batch { rows: RecordBatch::new_empty(output), ..batch })?);
+        }
+        let pool = self.pool()?;
+        let is_stopped = || emit.is_stopped();
+        let call = Call {
+            pool: &pool,
+            name: &self.name,
+            is_stopped: &is_stopped,
+            ends_at_first: stage.on_error == OnError::Fail,
+        };
+        let called = call.answer(&self.question(&batch.rows)?)?;
+        let mut gone = Vec::with_capacity(called.guilty.len());
+        for (row, bad) in called.guilty {
+            gone.push((row, stage.settle(&batch, row, bad)?));
+        }
+        let batch = batch.without(stage.index, gone)?;
+        let Some(answer) = called.answer else {
+            return Ok(emit.emit(Batch { rows: RecordBatch::new_empty(output), ..batch })?);
+        };
+        let n_rows = batch.rows.num_rows();
+        let (columns, bad) = answer::check(&answer, n_rows, &self.declared, self.settings.nan)?;
+        let mut gone = Vec::with_capacity(bad.len());
+        for (row, bad) in bad {
+            gone.push((row, stage.settle(&batch, row, bad)?));
+        }
+        let columns = with(&batch, columns);
+        let rows = if gone.is_empty() {
+            RecordBatch::try_new(output, columns)?
+        } else {
+            // Until the rows that lack a value are gone, there are columns with nulls.
+            let fields = output.fields().iter().map(|f| f.as_ref().clone().with_nullable(true));
+            let nullable = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            let rows = RecordBatch::try_new(nullable, columns)?;
+            let kept = Batch { rows, ..batch }.without(stage.index, gone)?;
+            let rows = RecordBatch::try_new(output, kept.rows.columns().to_vec())?;
+            return Ok(emit.emit(Batch { rows, ..kept })?);
+        };
+        Ok(emit.emit(Batch { rows, ..batch })?)
+    }
+
+    fn batching(&self) -> Option<Batching> {
+        let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+        Some(Batching {
+            rows: count(self.settings.batch_rows),
+            bytes: self.settings.batch_bytes.0,
+            answer_bytes: self.settings.answer_bytes.0,
+            workers: count(self.settings.workers),
+        })
+    }
+
+    fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    fn end(&self) -> Result<(), TransformError> {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match pool.map(|pool| pool.end()) {
+            Some(Err(Failure::Garbled(how))) => Err(HookError::garbled(how, &[]).into()),
+            _ => Ok(()),
+        }
+    }
+}
