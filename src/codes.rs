@@ -58,9 +58,14 @@ impl Code {
     /// The code of that name; `-` and `_` are one.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let plain = |name: &str| name.replace('_', "-");
-        Self::ALL.iter().copied().find(|code| plain(code.name()) == plain(name))
+        Self::ALL.iter().copied().find(|code| is_same_code(code.name(), name))
     }
+}
+
+/// Whether two texts name one code; `-` and `_` are one.
+#[must_use]
+pub fn is_same_code(one: &str, other: &str) -> bool {
+    one.replace('_', "-") == other.replace('_', "-")
 }
 
 codes! {
@@ -339,6 +344,11 @@ codes! {
         "It is of another kind or type.",
         "`rowmill inspect` shows the fields with their kinds.",
         "rows have no key";
+    TransformFailed = "transform-failed":
+        "A transform cannot do its part.",
+        "What it needs beside its rows is not there, or not what it should be: it says what.",
+        "Do as it says and run the same command again.",
+        "transform `likeness`: `template.pgm` is no picture";
     HookFailed = "hook-failed":
         "The process of a hook cannot be run, or fails whatever it is asked about.",
         "The program is not there, it needs something that is not, or it cannot take the whole batch.",

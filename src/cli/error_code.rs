@@ -65,6 +65,7 @@ fn of_stage(error: &StageError) -> Code {
         StageError::Link(error) => match &error.source {
             TransformError::Row { bad, .. } => of_row(bad.code),
             TransformError::Hook(error) => of_hook(error),
+            TransformError::Failed { .. } => Code::TransformFailed,
             TransformError::Arrow(_) => Code::BatchRefused,
             TransformError::Stopped(_) => Code::Stopped,
         },

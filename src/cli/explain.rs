@@ -6,7 +6,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::output::{CliError, Console};
-use crate::codes::{Code, Entry};
+use crate::codes::{Code, Entry, is_same_code};
+use crate::config::Registry;
 use crate::pipeline::REPORT_VERSION;
 
 /// Arguments of `rowmill explain`.
@@ -20,12 +21,16 @@ pub struct ExplainArgs {
 }
 
 /// Prints what a code means, why it happens and what to do.
-pub(super) fn execute(args: &ExplainArgs, console: &Console) -> Result<(), CliError> {
-    let codes = match &args.code {
-        Some(name) => vec![find(name)?],
-        None => Code::ALL.to_vec(),
-    };
-    let entries: Vec<Entry> = codes.into_iter().map(Code::entry).collect();
+pub(super) fn execute(
+    args: &ExplainArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let all = Code::ALL.iter().map(|code| code.entry()).chain(registry.codes.iter().copied());
+    let mut entries: Vec<Entry> = all.collect();
+    if let Some(name) = &args.code {
+        entries = vec![find(name, &entries)?];
+    }
     if args.json {
         return console.print_json(&json!({"version": REPORT_VERSION, "codes": entries}));
     }
@@ -45,9 +50,9 @@ fn text(entry: &Entry) -> String {
     )
 }
 
-fn find(name: &str) -> Result<Code, CliError> {
-    Code::from_name(name).ok_or_else(|| {
-        let near = Code::ALL.iter().map(|code| code.name());
+fn find(name: &str, all: &[Entry]) -> Result<Entry, CliError> {
+    all.iter().copied().find(|entry| is_same_code(entry.code, name)).ok_or_else(|| {
+        let near = all.iter().map(|entry| entry.code);
         let near = near
             .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
         let near = near.map(|code| format!("did you mean `{code}`? "));

@@ -14,6 +14,7 @@ mod hook_exec;
 mod init;
 mod inspect;
 mod keys;
+mod main;
 mod output;
 mod path;
 mod plan;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use main::main;
 pub use output::{CliError, Console};
 
 use crate::codes::Code;
@@ -199,7 +201,7 @@ impl Cli {
             Command::Clean(args) => clean::execute(&args, registry, console),
             Command::Path(args) => path::execute(&args, registry, console),
             Command::Schema(args) => schema::execute(&args, registry, console),
-            Command::Explain(args) => explain::execute(&args, console),
+            Command::Explain(args) => explain::execute(&args, registry, console),
             Command::Completions(args) => complete::execute(&args, console),
             Command::HookExec(args) => Err(hook_exec::execute(&args)),
         }

@@ -40,6 +40,7 @@ pub use rejects::RejectPolicy;
 
 use crate::batch::OnError;
 use crate::books::Budget;
+use crate::codes::Entry;
 use crate::fingerprint::Fingerprinting;
 use crate::schema::FieldSpec;
 use crate::sources::{SettingsError, Source, SourceSpec, SourceType};
@@ -219,19 +220,25 @@ impl RunConfig {
     }
 }
 
-/// The sources and transforms that a definition can name.
+/// The sources and transforms that a definition can name, and their codes.
 #[derive(Debug, Clone, Copy)]
 pub struct Registry {
     /// The sources.
     pub sources: &'static [SourceType],
     /// The transforms.
     pub transforms: &'static [TransformType],
+    /// What `explain` tells of the codes of bad rows that these sources and transforms bring, beside
+    /// those of Rowmill.
+    pub codes: &'static [Entry],
 }
 
 impl Registry {
     /// What this build of Rowmill brings along.
-    pub const BUILT_IN: Self =
-        Self { sources: crate::sources::SOURCES, transforms: crate::transforms::TRANSFORMS };
+    pub const BUILT_IN: Self = Self {
+        sources: crate::sources::SOURCES,
+        transforms: crate::transforms::TRANSFORMS,
+        codes: &[],
+    };
 
     /// This registry with more in it, for a program that brings its own. The longer tables live as
     /// long as the process.
@@ -240,7 +247,14 @@ impl Registry {
         Self {
             sources: Vec::leak([self.sources, sources].concat()),
             transforms: Vec::leak([self.transforms, transforms].concat()),
+            ..self
         }
+    }
+
+    /// This registry with the codes of bad rows that its sources and transforms bring.
+    #[must_use]
+    pub fn with_codes(self, codes: &[Entry]) -> Self {
+        Self { codes: Vec::leak([self.codes, codes].concat()), ..self }
     }
 }
 

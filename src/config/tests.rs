@@ -153,6 +153,7 @@ pub(super) const TESTED: Registry = Registry {
             make: make_upper,
         },
     ],
+    codes: &[],
 };
 
 pub(super) const PLAIN: &str = r#"version = 1

@@ -192,6 +192,14 @@ pub enum TransformError {
     /// A hook cannot be run, or does not answer as it should.
     #[error(transparent)]
     Hook(Box<HookError>),
+    /// It cannot do its part, for a reason that is no row's.
+    #[error("{message}")]
+    Failed {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// Arrow refused.
     #[error("cannot compute")]
     Arrow(#[from] arrow_schema::ArrowError),
@@ -204,6 +212,7 @@ impl TransformError {
         match self {
             Self::Row { bad, .. } => bad.hint.as_deref(),
             Self::Hook(error) => error.hint(),
+            Self::Failed { hint, .. } => hint.as_deref(),
             Self::Stopped(_) | Self::Arrow(_) => None,
         }
     }

@@ -1,12 +1,14 @@
-//! A program that brings its own source and transform: `examples/custom_source.rs`.
+//! A program that brings its own source, transform and hook: `examples/custom_stages`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the test looks at files itself")]
 
 mod command;
 #[allow(dead_code, reason = "its `main` is not called")]
-#[path = "../examples/custom_source.rs"]
-mod custom_source;
-#[path = "custom_source/multiplying.rs"]
+#[path = "../examples/custom_stages/main.rs"]
+mod custom_stages;
+#[path = "custom_stages/hooks.rs"]
+mod hooks;
+#[path = "custom_stages/multiplying.rs"]
 mod multiplying;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow_schema::SchemaRef;
 use clap::Parser;
 use command::{Place, files_of};
-use custom_source::registry;
+use custom_stages::registry;
 use rowmill::batch::Batch;
 use rowmill::cli::{Cli, CliError, Console};
 use rowmill::config::json_schema;
@@ -49,7 +51,7 @@ fn pictures() -> Place {
 
 fn perform(place: &Place, command: &str, more: &[&str]) -> Result<(), CliError> {
     let (definition, out) = (place.path("p.toml"), place.path("data"));
-    let mut args = vec!["custom_source", command, definition.to_str().unwrap()];
+    let mut args = vec!["custom_stages", command, definition.to_str().unwrap()];
     if command != "verify" {
         args.extend(["--out", out.to_str().unwrap()]);
     }
@@ -139,7 +141,7 @@ fn a_stage_that_dies_leaves_no_sentinel_and_loses_no_row() {
     place.write("p.toml", definition.replace("pictures\"\n\n", "fragile\"\n\n"));
     let run = |jobs: &str| {
         let (definition, out) = (place.path("p.toml"), place.path("data"));
-        let args = ["custom_source", "run", definition.to_str().unwrap(), "--jobs", jobs, "--out"];
+        let args = ["custom_stages", "run", definition.to_str().unwrap(), "--jobs", jobs, "--out"];
         let args = args.into_iter().chain(out.to_str());
         let cli = Cli::parse_from(args);
         cli.perform(registry().with(&[], &[FRAGILE]), &Console::new())

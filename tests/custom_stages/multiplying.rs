@@ -160,7 +160,7 @@ impl Transform for Words {
 }
 
 fn registry() -> Registry {
-    Registry::BUILT_IN.with(&[], &[WORDS])
+    crate::custom_stages::registry().with(&[], &[WORDS])
 }
 
 /// The lines of file `file`: number, text and tag.
@@ -311,7 +311,7 @@ impl Observer for KillAt {
 }
 
 /// Builds; killed at the commit of number `commits`, if there are as many.
-fn run(place: &Place, out: &str, jobs: usize, batch_rows: usize, commits: usize) {
+pub(crate) fn run(place: &Place, out: &str, jobs: usize, batch_rows: usize, commits: usize) {
     let overrides = RunOverrides {
         set: vec![format!("run.batch_rows={batch_rows}")],
         out: Some(place.path(out)),
@@ -329,7 +329,13 @@ fn run(place: &Place, out: &str, jobs: usize, batch_rows: usize, commits: usize)
 const CHILD: &str = "ROWMILL_TEST_MULTIPLYING";
 
 /// The same in a process of its own. Whether it came to its end.
-fn run_apart(place: &Place, out: &str, jobs: usize, batch_rows: usize, commits: usize) -> bool {
+pub(crate) fn run_apart(
+    place: &Place,
+    out: &str,
+    jobs: usize,
+    batch_rows: usize,
+    commits: usize,
+) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "multiplying::is_killed_at_a_commit", "--include-ignored"]);
     let folder = place.path("").display().to_string();
