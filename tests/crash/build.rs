@@ -121,6 +121,26 @@ impl Case {
         }
     }
 
+    /// Only recovers, as [`Case::run`] begins. Gives what it says of where to go on.
+    pub(crate) fn recover(
+        &self,
+        storage: &(impl Storage + Clone + 'static),
+        said: &mut Said,
+    ) -> Checked<String> {
+        let storage = &(Arc::new(storage.clone()) as Arc<dyn Storage>);
+        let mut recover = || -> Result<_, Stop> {
+            empty_trash(&**storage, Path::new(DATASET)).map_err(ShardError::from)?;
+            let (writer, resume) = Writer::open(Arc::clone(storage), self.options.clone())?;
+            self.check_resume(&resume, &writer, said)?;
+            said.sealed = writer.sealed().to_vec();
+            Ok(format!("{resume:?}"))
+        };
+        recover().map_err(|stop| match stop {
+            Stop::Error(error) => format!("it cannot go on: {}", chain(&error)),
+            Stop::Wrong(problem) => problem,
+        })
+    }
+
     fn write(
         &self,
         storage: &Arc<dyn Storage>,

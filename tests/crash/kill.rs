@@ -64,7 +64,7 @@ fn build_survives_one_interruption_after_the_other() {
                 break;
             }
             tally.add("interruptions", 1);
-            let mut next = trial.after_cut(&sampling, 4, draw(step, 4) as u64);
+            let mut next = trial.after_cut(&sampling, 4, draw(step, 4) as u64).collect::<Vec<_>>();
             next.push(trial.after_kill());
             trial = next.swap_remove(draw(step, 5) % next.len());
         }

@@ -4,7 +4,7 @@ use rowmill::shard::ShardError;
 use rowmill::storage::{Memory, Overlap};
 
 use crate::build::{CUTS, Case, chain};
-use crate::sampling::{Sampling, Seen, Tally};
+use crate::sampling::{Gone, Sampling, Seen, Tally};
 use crate::schemas;
 use crate::trial::Trial;
 
@@ -21,20 +21,18 @@ const ALL: Amount = Amount { cuts: usize::MAX, boots: usize::MAX };
 fn cut_anywhere(name: &str, case: &Case, overlap: Overlap, amount: Amount) {
     let sampling = Sampling::from_env();
     let mut tally = Tally::new(format!("{name}, commits {overlap:?}"), &sampling);
-    let mut seen = Seen::default();
+    let (mut seen, mut gone) = (Seen::default(), Gone::default());
     let n_operations = Trial::new(case, overlap).n_operations(CUTS[0]);
     tally.add("operations", n_operations);
     for n in sampling.pick(n_operations, amount.cuts, 1) {
         let mut trial = Trial::new(case, overlap);
         assert!(!trial.run_until(n, CUTS[0]), "it ended without operation {n}");
         tally.add("of them cut", 1);
-        for (index, boot) in
-            trial.after_cut(&sampling, amount.boots, n as u64).into_iter().enumerate()
-        {
+        for (index, boot) in trial.after_cut(&sampling, amount.boots, n as u64).enumerate() {
             tally.add("power cuts", 1);
             if seen.is_new(&boot.disk, &boot.said) {
                 tally.add("different disks", 1);
-                boot.resume_nth(n + index);
+                tally.add("ways on", usize::from(boot.resume_unless(&mut gone, n + index)));
             }
         }
     }
@@ -82,7 +80,7 @@ fn cut_again(name: &str, case: &Case, overlap: Overlap, amount: Amount) {
         let mut trial = Trial::new(case, overlap);
         trial.run_until(first, CUTS[0]);
         tally.add("first cuts", 1);
-        for (index, boot) in trial.after_cut(&sampling, 2, first as u64).into_iter().enumerate() {
+        for (index, boot) in trial.after_cut(&sampling, 2, first as u64).enumerate() {
             let cuts = CUTS[(first + index) % CUTS.len()];
             for n in 0..boot.n_operations(cuts) {
                 let mut again = boot.after_kill();

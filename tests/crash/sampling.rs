@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rowmill::storage::memory::{Lost, Memory, survivals};
+use rowmill::storage::memory::{Lost, Memory, Pending, survivals};
 
 use crate::build::Said;
 
@@ -63,23 +63,49 @@ impl Sampling {
     /// The disks that the next boot may find, up to `most` of them, times the scale, and among them
     /// the one on which nothing survived and the one on which everything did. Where pages are lost
     /// they hold zeros in one half of the cases and stale bytes in the other.
-    pub(crate) fn boots(&self, disk: &Memory, most: usize, what: u64) -> Vec<(String, Memory)> {
+    pub(crate) fn boots(
+        self,
+        disk: &Memory,
+        most: usize,
+        what: u64,
+    ) -> impl Iterator<Item = (String, Memory)> + use<'_> {
         let sets: Vec<_> = survivals(disk.pending(), self.number(&[what]), SAMPLES).collect();
         let picked = self.pick(sets.len(), most, what);
-        let boot = |set: usize| {
+        let boot = move |set: usize| {
             let is_stale = self.number(&[what, set as u64]) & 1 == 1;
             let lost = if is_stale { Lost::Stale } else { Lost::Zeros };
             let survival = &sets[set];
             let disk = disk.after_power_cut_with(lost, &|operation| survival.survives(operation));
             (format!("{survival:?} survives, lost pages hold {lost:?}"), disk)
         };
-        picked.into_iter().map(boot).collect()
+        picked.into_iter().map(boot)
     }
 }
 
 /// Which disks were looked at, together with what had been said by then.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeSet<([u8; 32], u64, usize)>);
+
+/// Which ways of going on were gone: from disks that recovery has left, in every respect.
+#[derive(Debug, Default)]
+pub(crate) struct Gone(BTreeSet<[u8; 32]>);
+
+impl Gone {
+    /// Whether nobody has gone on from this disk, with the same pending (together they say what the
+    /// medium holds of all that is seen) and with `how`. What is removed and may come back is of no
+    /// interest to who goes on without a further cut.
+    pub(crate) fn is_new(&mut self, disk: &Memory, how: &str) -> bool {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&disk.digest());
+        for pending in disk.pending_operations() {
+            if !matches!(&pending, Pending::Names(change) if change.starts_with("remove ")) {
+                hasher.update(format!("{pending} ").as_bytes());
+            }
+        }
+        hasher.update(how.as_bytes());
+        self.0.insert(*hasher.finalize().as_bytes())
+    }
+}
 
 impl Seen {
     /// Whether this one is new.
@@ -99,13 +125,18 @@ pub(crate) struct Tally {
     name: String,
     seed: u64,
     began: Instant,
+    told: Instant,
     counts: Vec<(&'static str, usize)>,
 }
+
+/// How often a test that takes long says how far it is.
+const TELLING: Duration = Duration::from_mins(1);
 
 impl Tally {
     pub(crate) fn new(name: impl fmt::Display, sampling: &Sampling) -> Self {
         let (name, seed) = (name.to_string(), sampling.seed);
-        Self { name, seed, began: Instant::now(), counts: Vec::new() }
+        let now = Instant::now();
+        Self { name, seed, began: now, told: now, counts: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, what: &'static str, n: usize) {
@@ -113,14 +144,22 @@ impl Tally {
             Some((_, count)) => *count += n,
             None => self.counts.push((what, n)),
         }
+        if self.told.elapsed() > TELLING {
+            self.told = Instant::now();
+            self.tell();
+        }
+    }
+
+    #[expect(clippy::print_stderr, reason = "a test tells how much it has tried")]
+    fn tell(&self) {
+        let counts: Vec<_> = self.counts.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        let (name, seed, seconds) = (&self.name, self.seed, self.began.elapsed().as_secs_f64());
+        eprintln!("{name}: {} in {seconds:.1} s, seed {seed}", counts.join(", "));
     }
 }
 
 impl Drop for Tally {
-    #[expect(clippy::print_stderr, reason = "a test tells how much it has tried")]
     fn drop(&mut self) {
-        let counts: Vec<_> = self.counts.iter().map(|(what, n)| format!("{n} {what}")).collect();
-        let (name, seed, seconds) = (&self.name, self.seed, self.began.elapsed().as_secs_f64());
-        eprintln!("{name}: {} in {seconds:.1} s, seed {seed}", counts.join(", "));
+        self.tell();
     }
 }

@@ -4,7 +4,7 @@ use rowmill::shard::{Finished, ShardError};
 use rowmill::storage::{Faulty, Memory, Overlap, Storage};
 
 use crate::build::{CUTS, Case, Checked, Cuts, Said, chain};
-use crate::sampling::Sampling;
+use crate::sampling::{Gone, Sampling};
 
 /// A build that is interrupted, its disk, and how it came to be as it is.
 #[derive(Clone)]
@@ -81,14 +81,34 @@ impl<'a> Trial<'a> {
     }
 
     /// What the next boot may find if the power is cut here: up to `most` of the possibilities.
-    pub(crate) fn after_cut(&self, sampling: &Sampling, most: usize, what: u64) -> Vec<Self> {
-        let boots = sampling.boots(&self.disk, most, what).into_iter();
+    pub(crate) fn after_cut(
+        &self,
+        sampling: &Sampling,
+        most: usize,
+        what: u64,
+    ) -> impl Iterator<Item = Self> {
         let next = |(survivors, disk)| {
             let mut next = Self { disk, ..self.clone() };
             next.way.push(format!("power cut, {survivors}"));
             next
         };
-        boots.map(next).collect()
+        sampling.boots(&self.disk, most, what).map(next)
+    }
+
+    /// Recovers, and goes on to the end unless another has come from the same to the same place.
+    /// Whether it went on.
+    pub(crate) fn resume_unless(self, gone: &mut Gone, n: usize) -> bool {
+        let checked = self.case.check_sentinels(&self.disk);
+        self.checked(checked);
+        let recovered = self.after_kill();
+        let mut said = self.said.clone();
+        let resume = self.checked(self.case.recover(&recovered.disk, &mut said));
+        let how = format!("{resume} {said:?} {}", n % CUTS.len());
+        let is_new = gone.is_new(&recovered.disk, &how);
+        if is_new {
+            self.resume_nth(n);
+        }
+        is_new
     }
 
     /// Goes on to the end, and checks everything.
