@@ -19,7 +19,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use rowmill::batch::{Batch, Restart};
 use rowmill::schema::{ColumnData, FieldSpec, Kind, RowSchema, key_hash_bytes};
 use rowmill::shard::{
-    CommitPolicy, Finished, Progress, Resume, SealedShard, ShardError, ShardLimits, Writer,
+    CommitPolicy, Finished, Progress, Resume, SealedShard, Shard, ShardError, ShardLimits, Writer,
     WriterOptions, empty_trash, layout, verify_shard,
 };
 use rowmill::storage::faulty::{Fault, Faulty, Lasting};
@@ -214,7 +214,8 @@ fn index_has_a_row_per_row_and_the_values_that_were_asked_for() {
 /// Large values that repeat make neither the index nor the sidecar need more memory than a few of them.
 #[test]
 fn large_interned_values_end_groups_of_the_index_and_stand_whole_in_the_sidecar() {
-    let values = ["é\u{1}\"".repeat(1 << 18), "x".repeat(1 << 20)];
+    // Characters that no power of two falls between.
+    let values = [format!("xxx{}", "é\u{1}\"".repeat((1 << 18) - 1)), "x".repeat(1 << 20)];
     let rows = |from: u64| {
         let texts = (from..from + 5).map(|n| (n % 3 != 2).then(|| &*values[n as usize % 2]));
         let texts: arrow_array::StringArray = texts.collect();
@@ -253,6 +254,36 @@ fn large_interned_values_end_groups_of_the_index_and_stand_whole_in_the_sidecar(
     let found = read.column_by_name("text").unwrap();
     assert_eq!(&arrow_cast::cast(given.column(0), found.data_type()).unwrap(), found);
     assert!(verify_shard(&storage, shard.path()).is_ok());
+}
+
+#[test]
+fn large_keys_are_found_and_stand_whole_in_the_index() {
+    let sizes = [3_usize, 0, 200 << 10, 131_072, 131_073, 5 << 20, 70_000, 7];
+    let key = |row: usize| char::from(b'a' + row as u8).to_string().repeat(sizes[row]);
+    let keys: arrow_array::StringArray = (0..sizes.len()).map(|row| Some(key(row))).collect();
+    let rows = RecordBatch::try_from_iter([("name", Arc::new(keys) as ArrayRef)]).unwrap();
+    let schema = RowSchema::infer(&rows.schema(), &BTreeMap::new(), Some("name")).unwrap();
+    let partition = Partition::of_every_kind(1, Fates::All);
+    let options = WriterOptions {
+        schema,
+        stages: vec!["read".to_owned()],
+        ..partition.options("out", ShardLimits::default())
+    };
+    let storage = memory(Overlap::Now);
+    let (mut writer, _) = Writer::open(Arc::clone(&storage), options).unwrap();
+    writer.append(&Batch::of_rows(rows.clone(), 0)).unwrap();
+    let sealed = writer.finish().unwrap().shards.pop().unwrap();
+    let shard = Shard::open(Arc::clone(&storage), sealed.path()).unwrap();
+    for row in 0..sizes.len() {
+        assert_eq!(shard.find(key(row).as_str()).unwrap(), Some(row as u64), "row {row}");
+    }
+    let index = bytes::Bytes::from(read(&*storage, &sealed.path().join("index.parquet")));
+    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReader::try_new(index, 100);
+    let read: Vec<_> = reader.unwrap().map(Result::unwrap).collect();
+    let read = arrow_select::concat::concat_batches(&read[0].schema(), &read).unwrap();
+    let found = read.column_by_name("name").unwrap();
+    assert_eq!(&arrow_cast::cast(rows.column(0), found.data_type()).unwrap(), found);
+    assert!(verify_shard(&storage, sealed.path()).is_ok());
 }
 
 #[test]

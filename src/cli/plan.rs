@@ -126,6 +126,9 @@ fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
     ] {
         line("", format!("  {what:<11}{}", HumanBytes(bytes)));
     }
+    if bound.index_bytes > 0 {
+        line("", format!("a large row for an index {}", HumanBytes(bound.index_bytes)));
+    }
     if bound.finish_bytes > 0 {
         line("", format!("merging keys at the end {}", HumanBytes(bound.finish_bytes)));
     }

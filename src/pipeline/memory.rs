@@ -1,7 +1,7 @@
 //! The memory bound: what a run may take, computed before it begins and kept by the edges.
 //!
 //! Invariant: every size here is a bound on what one partition at work may hold; their sum over all
-//! jobs is at most `memory`, or the run is refused. What the process itself takes (code, threads,
+//! jobs, and of what they share, is at most `memory`, or the run is refused. What the process itself takes (code, threads,
 //! allocator) is the constant on top.
 
 use indicatif::BinaryBytes;
@@ -40,6 +40,8 @@ pub(super) struct Demand {
     pub(super) reader_bytes: u64,
     /// What a writer holds beside the batch it is given.
     pub(super) writer_bytes: u64,
+    /// What one of all writers may hold at a time, beside that.
+    pub(super) index_bytes: u64,
     /// What is held at the end, when all partitions are built.
     pub(super) finish_bytes: u64,
 }
@@ -89,6 +91,8 @@ pub struct MemoryBound {
     pub transforms_bytes: u64,
     /// One partition's writer.
     pub writer_bytes: u64,
+    /// A large row on its way into the index of a shard: one at a time in all partitions.
+    pub index_bytes: u64,
     /// Merging the keys, when no partition is at work any more.
     pub finish_bytes: u64,
 }
@@ -189,6 +193,7 @@ impl MemoryBound {
             memory_bytes: demand.memory,
             bound_bytes: job
                 .saturating_mul(count(jobs))
+                .saturating_add(demand.index_bytes)
                 .max(demand.finish_bytes)
                 .saturating_add(demand.inputs_bytes),
             jobs,
@@ -200,6 +205,7 @@ impl MemoryBound {
             edges_bytes,
             transforms_bytes,
             writer_bytes,
+            index_bytes: demand.index_bytes,
             finish_bytes: demand.finish_bytes,
         }
     }
@@ -238,6 +244,7 @@ mod tests {
             inputs_bytes: 1 << 20,
             reader_bytes: 1 << 20,
             writer_bytes: 64 << 20,
+            index_bytes: 0,
             finish_bytes: 0,
         }
     }
@@ -250,6 +257,18 @@ mod tests {
             assert_eq!(memory.bound_bytes, want.max(bound), "{finish_bytes}");
         }
         assert!(MemoryBound::of(&Demand { finish_bytes: 2 << 30, ..demand() }).is_err());
+    }
+
+    #[test]
+    fn what_writers_share_counts_once() {
+        for jobs in [1, 2] {
+            let two = Demand { jobs: Some(jobs), row_bytes: 8 << 20, ..demand() };
+            let bound = |index_bytes| {
+                let demand = Demand { index_bytes, ..two.clone() };
+                MemoryBound::sized(&demand, jobs, 1, 4 << 20, 4 << 20).bound_bytes
+            };
+            assert_eq!(bound(32 << 20) - bound(0), 32 << 20, "{jobs} jobs");
+        }
     }
 
     #[test]

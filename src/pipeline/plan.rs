@@ -27,7 +27,7 @@ use crate::dataset::{Workplace, plan as division};
 use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::schema::RowSchema;
-use crate::shard::memory_bytes;
+use crate::shard::{memory_bytes, shared_bytes};
 use crate::sources::{BatchLimits, OnError};
 use crate::stages::RowLimit;
 
@@ -427,6 +427,7 @@ impl Pipeline {
             inputs_bytes,
             reader_bytes: readers.max().unwrap_or(0),
             writer_bytes: writer_bytes.saturating_add(largest_part as u64),
+            index_bytes: shared_bytes(&listed.schema, &self.shard_limits()),
             finish_bytes: if listed.schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })
     }

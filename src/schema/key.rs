@@ -5,8 +5,25 @@ use super::{Column, ColumnData, Dtype, RowSchema};
 /// Hash of a key that is text: the first 8 bytes, little-endian, of the BLAKE3 of its UTF-8 bytes.
 #[must_use]
 pub fn key_hash_bytes(key: &[u8]) -> u64 {
-    let hash = blake3::hash(key);
+    head(&blake3::hash(key))
+}
+
+fn head(hash: &blake3::Hash) -> u64 {
     hash.as_bytes().first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+/// The hash of a key whose bytes come in pieces: the same as [`key_hash_bytes`] of all of them.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHash(blake3::Hasher);
+
+impl KeyHash {
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    pub(crate) fn finish(&self) -> u64 {
+        head(&self.0.finalize())
+    }
 }
 
 /// Hash of a key that is an integer: the same of its 8 bytes as a little-endian `i64`.

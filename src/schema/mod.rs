@@ -36,6 +36,7 @@ mod tensor;
 pub use columns::{Column, ColumnData};
 pub use dtype::{Dtype, Logical};
 pub use error::SchemaError;
+pub(crate) use key::KeyHash;
 pub use key::{integer, key_hash_bytes, key_hash_int};
 pub use spec::{FieldSpec, Stored};
 pub use stem::{is_sidecar, is_stem};

@@ -5,13 +5,15 @@
 //!    and rows are handed over one group at a time.
 //! 2. A group has no more values in memory than [`GROUP_BYTES`], or a single row's, however large and
 //!    however often repeated interned values are.
+//! 3. Of all indexes that are being made in the process, one has a larger row than that in memory,
+//!    at most [`COPIES`] times.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer};
@@ -36,7 +38,14 @@ pub(super) const GROUP_ROWS: usize = 65_536;
 pub(super) const COLUMN_BYTES: u64 = 10 << 10;
 
 /// Most bytes of the values of a row group with more than one row.
-const GROUP_BYTES: u64 = 4 << 20;
+pub(super) const GROUP_BYTES: u64 = 4 << 20;
+
+/// How often the values of a group are in memory: as they were read, in the dictionary of the Parquet
+/// writer, and as the smallest and the largest one.
+pub(super) const COPIES: u64 = 4;
+
+/// Who makes a group of more than [`GROUP_BYTES`].
+static LARGE: Mutex<()> = Mutex::new(());
 
 /// The column that numbers the rows.
 const ROW: &str = "row";
@@ -106,7 +115,9 @@ fn write_groups(
     let mut from = 0;
     while from < n_rows {
         let left = usize::try_from(n_rows - from).map_or(GROUP_ROWS, |left| left.min(GROUP_ROWS));
-        let n = rows_of_group(readers, left)?;
+        let (n, bytes) = group(readers, left)?;
+        let is_large = bytes > GROUP_BYTES;
+        let _turn = is_large.then(|| LARGE.lock().unwrap_or_else(PoisonError::into_inner));
         let to = from + n as u64;
         let rows: Int64Array = (from.cast_signed()..to.cast_signed()).collect();
         let mut arrays: Vec<ArrayRef> = vec![Arc::new(rows)];
@@ -121,8 +132,9 @@ fn write_groups(
     writer.close().map(drop).map_err(Stop::Parquet)
 }
 
-/// How many of the next `left` rows make a group. Looks at no more than a few times as many.
-fn rows_of_group(readers: &mut [Reader<'_>], left: usize) -> Result<usize, Stop> {
+/// How many of the next `left` rows make a group, and the bytes of their values. Looks at no more
+/// than a few times as many.
+fn group(readers: &mut [Reader<'_>], left: usize) -> Result<(usize, u64), Stop> {
     let mut n_seen = left.min(1024);
     loop {
         let mut sizes = vec![0; n_seen];
@@ -131,7 +143,7 @@ fn rows_of_group(readers: &mut [Reader<'_>], left: usize) -> Result<usize, Stop>
         }
         let n = rows_that_fit(&sizes);
         if n < n_seen || n_seen == left {
-            return Ok(n);
+            return Ok((n, sizes.iter().take(n).sum()));
         }
         n_seen = left.min(4 * n_seen);
     }
@@ -279,7 +291,7 @@ impl<'a> Reader<'a> {
     /// Adds the columns of the next `n` rows, which were looked at ahead.
     fn next(&mut self, n: usize, arrays: &mut Vec<ArrayRef>) -> Result<(), Stop> {
         let mut valid = match &mut self.valid {
-            Some(valid) => Some(valid.take(n)?.to_vec()),
+            Some(valid) => Some(valid.take_vec(n)?),
             None => None,
         };
         if let Some(valid) = &valid {
@@ -302,7 +314,7 @@ impl<'a> Reader<'a> {
             }
             Kind::Fixed => {
                 let Some(values) = &mut self.values else { return Ok(()) };
-                let bytes = values.take(n * self.field.unit_bytes())?.to_vec();
+                let bytes = values.take_vec(n * self.field.unit_bytes())?;
                 if self.field.categories.is_some() && self.field.nullable {
                     // A categorical field is null where its code is negative.
                     let codes = bytes.chunks_exact(self.field.unit_bytes());
@@ -328,7 +340,7 @@ impl<'a> Reader<'a> {
         let n_entries = offsets.last().and_then(|end| usize::try_from(*end).ok());
         let n_entries = n_entries.unwrap_or_default();
         let bytes = match &mut self.values {
-            Some(values) => values.take(n_entries * self.field.unit_bytes())?.to_vec(),
+            Some(values) => values.take_vec(n_entries * self.field.unit_bytes())?,
             None => Vec::new(),
         };
         let (offsets, bytes) = (ScalarBuffer::from(offsets), Buffer::from_vec(bytes));

@@ -1,11 +1,13 @@
 //! `keys.bin`: the hashes of a shard's keys, sorted, each with its row.
+//!
+//! Invariant: of the keys themselves a piece is in memory at a time, however large they are.
 
 use std::path::Path;
 
 use super::error::ShardError;
 use super::file::ShardFile;
-use super::stream::Stream;
-use crate::schema::{Field, FileRole, Kind, integer, key_hash_bytes, key_hash_int};
+use super::stream::{CHUNK_BYTES, Stream};
+use crate::schema::{Field, FileRole, KeyHash, Kind, integer, key_hash_bytes, key_hash_int};
 use crate::storage::Storage;
 
 /// Writes `keys.bin`: packed (`u64` hash, `u32` row), sorted by both.
@@ -36,20 +38,34 @@ pub(super) fn write(
                 let to = offsets.take_i64()?;
                 let n = usize::try_from(to - from).unwrap_or_default();
                 from = to;
-                key_hash_bytes(values.take(n)?)
+                if n <= CHUNK_BYTES {
+                    hashes.push(entry(key_hash_bytes(values.take(n)?), row));
+                    continue;
+                }
+                let mut hash = KeyHash::default();
+                values.pieces(n, |piece| {
+                    hash.update(piece);
+                    Ok::<_, ShardError>(())
+                })?;
+                hash.finish()
             }
         };
-        hashes.push([word(hash >> 32), word(hash), row]);
+        hashes.push(entry(hash, row));
     }
     hashes.sort_unstable();
     for [high, low, row] in hashes {
         let hash = u64::from(high) << 32 | u64::from(low);
-        let mut entry = [0; 12];
-        entry[..8].copy_from_slice(&hash.to_le_bytes());
-        entry[8..].copy_from_slice(&row.to_le_bytes());
-        to.append(&entry)?;
+        let mut packed = [0; 12];
+        packed[..8].copy_from_slice(&hash.to_le_bytes());
+        packed[8..].copy_from_slice(&row.to_le_bytes());
+        to.append(&packed)?;
     }
     Ok(())
+}
+
+/// A hash and its row, as they are sorted.
+fn entry(hash: u64, row: u32) -> [u32; 3] {
+    [word(hash >> 32), word(hash), row]
 }
 
 /// The lower half of a hash.

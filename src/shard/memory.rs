@@ -1,11 +1,11 @@
 //! What a writer may hold in memory beside the batch that it is given.
 //!
 //! Rows are appended to the files of all fields; when the shard is full these are closed, and its index
-//! is made. Never both at once.
+//! is made. Never both at once. Keys and the values of sidecars are read a piece at a time.
 
 use super::fields::GATHERED_BYTES;
 use super::file::CHUNK_BYTES;
-use super::index::{COLUMN_BYTES, GROUP_ROWS};
+use super::index::{COLUMN_BYTES, COPIES, GROUP_BYTES, GROUP_ROWS};
 use super::interner;
 use super::options::ShardLimits;
 use crate::schema::{Field, Kind, RowSchema};
@@ -19,7 +19,7 @@ const STREAM_BYTES: u64 = 192 << 10;
 /// One key while the keys of a shard are sorted.
 const KEY_BYTES: u64 = 12;
 /// Values of a row group of the index while it is written, and the commit that overlaps with writing.
-const SEAL_BYTES: u64 = 16 << 20;
+const SEAL_BYTES: u64 = COPIES * GROUP_BYTES;
 
 /// Most bytes that a [`Writer`](super::Writer) of such rows holds beside the batch that it is given.
 #[must_use]
@@ -29,19 +29,28 @@ pub fn memory_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
     let values = limits.intern_values.min(limits.rows).saturating_mul(VALUE_BYTES);
     // The last value, in a buffer that may have grown to twice its size.
     let values = values.saturating_add((interner::KEPT_BYTES + 2 * interner::LAST_BYTES) as u64);
-    // A value that is read again for a sidecar or the index when the shard is sealed.
-    let has_large = |field: &Field| {
-        let is_indexed = field.index || schema.key().is_some_and(|key| key.name == field.name);
-        field.sidecar.is_some() || (is_indexed && field.kind != Kind::Fixed)
-    };
-    let sealed = if fields.iter().any(has_large) { limits.row_bytes } else { 0 };
     let keys = schema.key().map_or(0, |_| limits.rows.saturating_mul(KEY_BYTES));
     interned
         .saturating_mul(values)
         .saturating_add(keys)
-        .saturating_add(sealed)
         .saturating_add(files_bytes(fields, interned).max(index_bytes(schema, limits)))
         .saturating_add(SEAL_BYTES)
+}
+
+/// Most bytes that all [`Writer`](super::Writer)s of a process hold together beside that: a row on
+/// its way into an index whose values are larger than a row group should be.
+#[must_use]
+pub fn shared_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
+    let is_large = |field: &Field| field.kind != Kind::Fixed && is_indexed(schema, field);
+    if limits.row_bytes <= GROUP_BYTES || !schema.fields().iter().any(is_large) {
+        return 0;
+    }
+    limits.row_bytes.saturating_mul(COPIES)
+}
+
+/// Whether the field's values are in the index.
+fn is_indexed(schema: &RowSchema, field: &Field) -> bool {
+    field.index || schema.key().is_some_and(|key| key.name == field.name)
 }
 
 /// The open files of a shard.
@@ -60,7 +69,7 @@ fn index_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
     let rows = limits.rows.min(limits.bytes.div_ceil(per_row).saturating_add(1));
     let group = rows.min(GROUP_ROWS as u64);
     let column = |field: &Field| {
-        if field.index || schema.key().is_some_and(|key| key.name == field.name) {
+        if is_indexed(schema, field) {
             return (field.files().len() as u64 + 1) * STREAM_BYTES;
         }
         match field.kind {

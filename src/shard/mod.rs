@@ -72,7 +72,7 @@ pub use field_reader::FieldReader;
 pub use finding::{Block, Finding, FindingKind};
 pub use glance::{Glance, OpenGlance};
 pub(crate) use keyed::KeyedWriter;
-pub use memory::memory_bytes;
+pub use memory::{memory_bytes, shared_bytes};
 pub use options::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, WriterOptions,
 };

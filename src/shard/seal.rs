@@ -338,19 +338,29 @@ fn write_sidecar(
     to.append(b"{")?;
     for code in 0..offsets.left() / 8 {
         let end = offsets.take_i64()?;
-        let value = values.take(usize::try_from(end - from).unwrap_or_default())?;
-        let damaged = |_| Damage::Dictionary { stem: field.stem.clone() };
-        let mut text = std::str::from_utf8(value).map_err(damaged)?;
         let begin = if code == 0 { "\n  " } else { ",\n  " };
         to.append(format!("{begin}\"{code}\": \"").as_bytes())?;
-        // A piece at a time: a character may become six.
-        while !text.is_empty() {
-            let (now, later) = text.split_at(text.floor_char_boundary(PIECE_BYTES));
+        let damaged = || Fault::from(Damage::Dictionary { stem: field.stem.clone() });
+        // A piece at a time, at the end of which a character may be cut.
+        let mut cut_off = Vec::new();
+        values.pieces(usize::try_from(end - from).unwrap_or_default(), |piece| {
+            cut_off.extend_from_slice(piece);
+            let text = match str::from_utf8(&cut_off) {
+                Ok(text) => text,
+                Err(e) if e.error_len().is_some() => return Err(damaged()),
+                Err(e) => str::from_utf8(cut_off.get(..e.valid_up_to()).unwrap_or_default())
+                    .map_err(|_| damaged())?,
+            };
             line.clear();
             // Text into memory: this cannot fail.
-            drop(serde_json::to_writer(&mut line, now));
+            drop(serde_json::to_writer(&mut line, text));
             to.append(line.get(1..line.len() - 1).unwrap_or_default())?;
-            text = later;
+            let n_written = text.len();
+            cut_off.drain(..n_written);
+            Ok::<_, Fault>(())
+        })?;
+        if !cut_off.is_empty() {
+            return Err(damaged());
         }
         to.append(b"\"")?;
         from = end;
@@ -359,6 +369,3 @@ fn write_sidecar(
     to.append(if is_empty { b"}\n" } else { b"\n}\n" })?;
     Ok(())
 }
-
-/// Bytes of a text that are escaped at once.
-const PIECE_BYTES: usize = 64 << 10;

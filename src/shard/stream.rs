@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::storage::{ReadFile, Result, Storage, StorageError};
 
 /// Bytes asked of the system at once, at least.
-const CHUNK_BYTES: usize = 128 << 10;
+pub(super) const CHUNK_BYTES: usize = 128 << 10;
 
 /// A file that is read forwards.
 #[derive(Debug)]
@@ -32,12 +32,53 @@ impl Stream {
         if self.buffer.len() - self.taken < n {
             self.fill(n)?;
         }
-        let piece = self.buffer.get(self.taken..self.taken + n);
+        if self.buffer.len() - self.taken < n {
+            return Err(self.ended());
+        }
+        let piece = self.buffer.get(self.taken..self.taken + n).unwrap_or_default();
         self.taken += n;
-        piece.ok_or_else(|| {
-            let ended = io::Error::new(io::ErrorKind::UnexpectedEof, "it ends before");
-            StorageError::new("read", &self.path, ended)
-        })
+        Ok(piece)
+    }
+
+    fn ended(&self) -> StorageError {
+        let ended = io::Error::new(io::ErrorKind::UnexpectedEof, "it ends before");
+        StorageError::new("read", &self.path, ended)
+    }
+
+    /// The next `n` bytes, in memory of their own that is the only copy of them.
+    pub(super) fn take_vec(&mut self, n: usize) -> Result<Vec<u8>> {
+        if self.buffer.len() - self.taken >= n || n <= CHUNK_BYTES {
+            return Ok(self.take(n)?.to_vec());
+        }
+        let mut bytes = Vec::new();
+        if n as u64 > self.left() {
+            return Err(self.ended());
+        }
+        bytes.reserve_exact(n);
+        bytes.extend(self.buffer.drain(..).skip(self.taken));
+        let have = bytes.len();
+        bytes.resize(n, 0);
+        if let Some(room) = bytes.get_mut(have..) {
+            self.file.read_at(room, self.at)?;
+        }
+        self.at += (n - have) as u64;
+        self.taken = 0;
+        Ok(bytes)
+    }
+
+    /// Gives the next `n` bytes a piece at a time.
+    pub(super) fn pieces<E: From<StorageError>>(
+        &mut self,
+        n: usize,
+        mut act: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut left = n;
+        while left > 0 {
+            let now = left.min(CHUNK_BYTES);
+            act(self.take(now)?)?;
+            left -= now;
+        }
+        Ok(())
     }
 
     /// Bytes that were not taken yet.

@@ -36,12 +36,17 @@ max_row_bytes = "{max_row_bytes}"
 
 /// Builds in the least memory that is accepted for one job.
 fn check_with_least(place: &Place, name: &'static str, rows: u64) {
-    let refused = place.run("refused").arg("--memory").arg("1MiB").arg("--jobs").arg("1").wait();
+    check_jobs_with_least(place, name, rows, 1);
+}
+
+fn check_jobs_with_least(place: &Place, name: &'static str, rows: u64, jobs: usize) {
+    let refused = place.run("refused").arg("--memory").arg("1MiB").arg("--jobs");
+    let refused = refused.arg(jobs.to_string()).wait();
     let messages = refused.messages();
     let needed = messages.split("may take ").nth(1).unwrap_or_else(|| panic!("{messages}"));
     let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
     let memory_mib = needed.div_ceil(1 << 20);
-    check(place, &Case { name, memory_mib, jobs: 1, delay: 0, rows });
+    check(place, &Case { name, memory_mib, jobs, delay: 0, rows });
 }
 
 /// Rows of 16 KiB that do not compress.
@@ -138,4 +143,41 @@ fn lines_of_some_mib() {
     place.write("p.toml", definition + "\n[dataset.fields]\nlists = { dtype = \"json\" }\n");
     place.write("in/rows.jsonl", lines);
     check_with_least(&place, "lines of some MiB", 6);
+}
+
+/// What is read again when a shard is sealed: keys and interned values nearly as large as a row may be,
+/// while the next rows wait.
+#[test]
+fn values_of_24_mib_in_an_index() {
+    for (name, jobs, partition_bytes, data, field) in [
+        ("a key", 1, "1GiB", "key = \"text\"", "nullable = false"),
+        ("keys, two at once", 2, "64MiB", "key = \"text\"", "nullable = false"),
+        ("an interned text", 1, "1GiB", "", "intern = true, index = true, sidecar = \"t.json\""),
+    ] {
+        let place = Place::new(&format!(
+            r#"
+version = 1
+name = "texts"
+
+[sources.texts]
+type = "files"
+root = "in"
+path = "*"
+content = "text"
+
+[dataset]
+max_row_bytes = "25MiB"
+shard_rows = 1
+partition_bytes = "{partition_bytes}"
+{data}
+
+[dataset.fields]
+text = {{ {field} }}
+"#
+        ));
+        for letter in ["a", "b", "c"] {
+            place.write(&format!("in/{letter}"), letter.repeat(24 << 20));
+        }
+        check_jobs_with_least(&place, name, 3, jobs);
+    }
 }
