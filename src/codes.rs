@@ -459,6 +459,21 @@ codes! {
         "A signal came, or the time of --until was up. Everything committed is kept.",
         "Run the same command again; it goes on from there.",
         "stopped before the dataset was complete";
+    CacheBusy = "cache-busy":
+        "Somebody else writes to the feature cache.",
+        "Another run has it, or `rowmill cache` does: a feature cache has one writer at a time, so that nothing in it is ever half there.",
+        "Wait until it has ended, or name another folder as `cache`. Reading is always possible.",
+        "the feature cache `features` is being written to by pid 4711 on host";
+    CacheDamaged = "cache-damaged":
+        "A file of the feature cache is not what it was when it was written.",
+        "It was changed or removed by something else, or the disk lost bytes.",
+        "`rowmill cache verify` names every damage; remove the section with `rowmill cache prune --signature`, and its features are computed again.",
+        "`features/9f…/segments/3`: is not the segment that the log names";
+    CacheMisfit = "cache-misfit":
+        "What the feature cache holds and what a hook declares do not fit together.",
+        "The hook answers with another type or shape than before, under the same `id`, `params` and `files`.",
+        "Give the hook a new `id`: what it answers is another feature now.",
+        "field `x`: the feature cache holds float32, found float64";
     DamageFound = "damage-found":
         "`rowmill verify` found damage.",
         "Files were changed or removed after they were sealed, or the disk lost bytes.",

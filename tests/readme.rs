@@ -103,8 +103,12 @@ fn the_commands_of_the_readme_are_those_that_there_are() {
         .collect();
     assert_eq!(named, listed);
     for command in named {
-        // `init` has subcommands of its own.
-        let words = if command == "init" { vec!["init", "images"] } else { vec![command] };
+        // These have subcommands of their own.
+        let words = match command {
+            "init" => vec!["init", "images"],
+            "cache" => vec!["cache", "ls"],
+            command => vec![command],
+        };
         let help = place.done(&[&words[..], &["--help"]].concat()).stdout;
         assert!(help.contains("--json"), "`{command}` prints a document too: {help}");
     }

@@ -114,8 +114,8 @@ impl CacheError {
                 "give rows of the stored types, or change the signature: it names what decides them"
             }
             Self::Damaged { .. } | Self::Read(_) => {
-                "the feature cache was changed after it was written; remove the section's folder, \
-                 and its features are computed again"
+                "the feature cache was changed after it was written; remove the section (`rowmill cache \
+                 prune`), and its features are computed again"
             }
             Self::Stopped { .. } => "open the feature cache again: what was committed is there",
             Self::Write(_) | Self::Count { .. } | Self::Cast { .. } => return None,

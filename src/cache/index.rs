@@ -31,7 +31,8 @@ pub(super) fn uncovered(segments: &[Arc<Segment>], runs: &[Arc<Run>]) -> BTreeSe
 }
 
 /// The runs in the folder of a section's index that can be believed and cover anything, and the
-/// names of the other files there. What is open in `before` stays open.
+/// names of the other files there: a run too whose segments a larger one covers, as a crash leaves it
+/// behind a merge. What is open in `before` stays open.
 pub(super) fn list(
     storage: &dyn Storage,
     section: &Path,
@@ -60,6 +61,18 @@ pub(super) fn list(
             Err(e) => return Err(e),
         }
     }
+    runs.sort_by_key(|run| std::cmp::Reverse(run.n_entries));
+    let mut covered = HashSet::new();
+    runs.retain(|run| {
+        let mut adds = false;
+        for id in run.segments.iter().filter(|id| is_live(**id)) {
+            adds |= covered.insert(*id);
+        }
+        if !adds {
+            others.push(run.name.clone());
+        }
+        adds
+    });
     Ok((runs, others))
 }
 
@@ -116,8 +129,13 @@ pub(super) fn merge(
     let inputs = runs
         .iter()
         .map(|run| run.entries().map(|entry| entry.map_err(|bad| bad_page(&dir, run, bad.0))));
-    let live = Merge::new(inputs)
-        .filter(|entry| entry.as_ref().map_or(true, |entry| view.holds(entry.segment)));
+    let mut last = None;
+    let live = Merge::new(inputs).filter(|entry| {
+        // Runs may cover the same segment.
+        let Ok(entry) = entry else { return true };
+        let is_new = last.replace(*entry) != Some(*entry);
+        is_new && view.holds(entry.segment)
+    });
     let name = match run::write(storage, &dir, &segments, live) {
         Err(CacheError::Damaged { .. }) => return remake(storage, section, view),
         name => name?,

@@ -7,16 +7,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use super::error::{CacheError, Result};
 use super::lookup::Lookup;
+use super::run::Run;
 use super::section::batch;
 use super::store::{self, Shared};
 use super::view::View;
 use super::{RowKey, index, layout};
 use crate::fingerprint::CompatSignature;
 use crate::schema::RowSchema;
-use crate::shard::verify_keyed;
 use crate::storage::{EntryKind, Local, Storage};
 
 /// How often a listing is tried again that changed while it was looked at.
@@ -30,7 +31,7 @@ pub struct CacheReader {
 }
 
 /// What a section holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SectionStat {
     /// SHA-256 of its signature, which names it.
     pub section: String,
@@ -48,6 +49,10 @@ pub struct SectionStat {
     pub index_bytes: u64,
     /// Names of the fields.
     pub fields: Vec<String>,
+    /// When rows were committed last.
+    pub written: Option<SystemTime>,
+    /// What is wrong with it, where it cannot be opened.
+    pub damage: Option<String>,
 }
 
 /// A section, for reading. It can be shared between threads.
@@ -74,6 +79,14 @@ impl CacheReader {
         Self::new(Arc::new(Local), dir)
     }
 
+    /// Whether anybody ever opened it for writing.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn is_there(&self) -> Result<bool> {
+        Ok(self.storage.stat(&self.dir.join(layout::LOCK))?.is_some())
+    }
+
     /// The section of a signature. A signature without a section has no rows.
     ///
     /// # Errors
@@ -95,27 +108,46 @@ impl CacheReader {
     /// # Errors
     /// [`CacheError::Damaged`] if a section's signature is not what was written.
     pub fn signatures(&self) -> Result<Vec<CompatSignature>> {
-        let mut signatures = Vec::new();
-        for section in sections(&*self.storage, &self.dir)? {
-            let path = self.dir.join(&section).join(layout::SIGNATURE);
-            // Without it nothing was ever committed.
-            let Some(json) = self.storage.read(&path)? else { continue };
-            let value: Option<serde_json::Value> = serde_json::from_slice(&json).ok();
-            let signature = value.as_ref().map(CompatSignature::new);
-            let named = signature.filter(|signature| signature.sha256() == section);
-            signatures.push(named.ok_or_else(|| {
-                CacheError::damaged(&path, "it is not the signature that names the folder")
-            })?);
-        }
-        Ok(signatures)
+        let sections = sections(&*self.storage, &self.dir)?;
+        sections.iter().filter_map(|section| self.signature(section).transpose()).collect()
     }
 
-    /// What each section holds.
+    /// The signature that names a section's folder; none where nothing was ever committed.
+    fn signature(&self, section: &str) -> Result<Option<CompatSignature>> {
+        let path = self.dir.join(section).join(layout::SIGNATURE);
+        let Some(json) = self.storage.read(&path)? else { return Ok(None) };
+        let value: Option<serde_json::Value> = serde_json::from_slice(&json).ok();
+        let signature = value.as_ref().map(CompatSignature::new);
+        let named = signature.filter(|signature| signature.sha256() == section);
+        let what = "it is not the signature that names the folder";
+        named.map(Some).ok_or_else(|| CacheError::damaged(&path, what))
+    }
+
+    /// What each section holds. Of one that is damaged there is no more than its name and what is
+    /// wrong with it.
     ///
     /// # Errors
-    /// As [`CacheReader::section`].
+    /// The system refused.
     pub fn stat(&self) -> Result<Vec<SectionStat>> {
-        self.signatures()?.iter().map(|signature| self.section(signature)?.stat()).collect()
+        let mut stats = Vec::new();
+        for section in sections(&*self.storage, &self.dir)? {
+            let signature = self.signature(&section);
+            let stat = signature.and_then(|signature| match signature {
+                Some(signature) => self.section(&signature)?.stat().map(Some),
+                None => Ok(None),
+            });
+            match stat {
+                Ok(stat) => stats.extend(stat),
+                Err(e @ (CacheError::Damaged { .. } | CacheError::Read(_))) => {
+                    let log = self.dir.join(&section).join(layout::MANIFEST);
+                    let written = self.storage.modified(&log)?;
+                    let damage = Some(e.to_string());
+                    stats.push(SectionStat { section, written, damage, ..SectionStat::default() });
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(stats)
     }
 
     /// Reads every byte of every section, and gives what is not as it was written.
@@ -124,16 +156,14 @@ impl CacheReader {
     /// The system refused to list the folder.
     pub fn verify(&self) -> Result<Vec<CacheError>> {
         let mut wrong = Vec::new();
-        match self.signatures() {
-            Err(e @ CacheError::Damaged { .. }) => wrong.push(e),
-            Err(e) => return Err(e),
-            Ok(signatures) => {
-                for signature in signatures {
-                    match self.section(&signature) {
-                        Ok(section) => wrong.extend(section.verify()?),
-                        Err(e) => wrong.push(e),
-                    }
-                }
+        for section in sections(&*self.storage, &self.dir)? {
+            match self.signature(&section) {
+                Ok(Some(signature)) => match self.section(&signature) {
+                    Ok(section) => wrong.extend(section.verify()?),
+                    Err(e) => wrong.push(e),
+                },
+                Ok(None) => {}
+                Err(e) => wrong.push(e),
             }
         }
         Ok(wrong)
@@ -224,7 +254,7 @@ impl SectionReader {
     /// What the section holds.
     ///
     /// # Errors
-    /// None as yet; a reader that reads ahead could have some.
+    /// The system refused.
     pub fn stat(&self) -> Result<SectionStat> {
         let view = self.shared.view();
         let fields = view.schema.iter().flat_map(|schema| schema.fields());
@@ -237,6 +267,8 @@ impl SectionReader {
             index_runs: view.runs.len(),
             index_bytes: view.runs.iter().map(|run| run.len()).sum(),
             fields: fields.map(|field| field.name.clone()).collect(),
+            written: self.storage.modified(&self.dir.join(layout::MANIFEST))?,
+            damage: None,
         })
     }
 
@@ -251,21 +283,19 @@ impl SectionReader {
         for segment in &view.segments {
             let id = Some(segment.entry.id);
             wrong.extend(segment.shard().err().map(|e| (id, e)));
-            for finding in verify_keyed(&self.storage, &segment.path) {
-                let what = finding.to_string();
-                let prefix = format!("`{}`", finding.path.display());
-                let what = what.strip_prefix(&prefix).unwrap_or(&what);
-                let what = what.trim_start_matches([':', ',', ' ']);
-                wrong.push((id, CacheError::damaged(&finding.path, what)));
-            }
+            wrong.extend(segment.findings().into_iter().map(|e| (id, e)));
         }
         for run in &view.runs {
             wrong.extend(index::check(&dir, run, &view).map(|e| (None, e)));
         }
-        let before = index::list(&*self.storage, &self.dir, &view.runs, &|id| view.holds(id))?;
-        for name in before.1.iter().filter(|name| index::is_run(name)) {
-            let what = "it is no run of this section's index; opening for writing makes it anew";
-            wrong.push((None, CacheError::damaged(&dir.join(name), what)));
+        let (_, others) = index::list(&*self.storage, &self.dir, &view.runs, &|id| view.holds(id))?;
+        for name in others.iter().filter(|name| index::is_run(name)) {
+            // A run that is whole is what a merge has not removed yet.
+            if let Err(CacheError::Damaged { path, .. }) = Run::open(&*self.storage, &dir, name) {
+                let what =
+                    "it is no run of this section's index; opening for writing makes it anew";
+                wrong.push((None, CacheError::damaged(&path, what)));
+            }
         }
         // What a writer has replaced meanwhile is gone, not damaged.
         self.refresh()?;

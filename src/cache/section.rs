@@ -66,6 +66,10 @@ struct Inner {
     last: Instant,
 }
 
+/// What a row takes beside its columns: its key, and its place in the map, which may be twice as large
+/// as what is in it.
+const KEY_BYTES: usize = size_of::<RowKey>() + 2 * size_of::<(RowKey, (usize, usize))>();
+
 /// Rows in memory.
 #[derive(Debug, Default)]
 struct Held {
@@ -77,10 +81,8 @@ struct Held {
 
 impl Held {
     fn push(&mut self, keys: &[RowKey], columns: Vec<Column>) {
-        let of_columns = columns
-            .iter()
-            .map(|column| column.bytes().len() + column.offsets().map_or(0, size_of_val));
-        self.bytes += (of_columns.sum::<usize>() + size_of_val(keys)) as u64;
+        let of_columns = columns.iter().map(Column::memory_bytes).sum::<usize>();
+        self.bytes += (of_columns + keys.len() * KEY_BYTES) as u64;
         let block = self.blocks.len();
         self.rows.extend(keys.iter().enumerate().map(|(row, key)| (*key, (block, row))));
         self.blocks.push(Arc::new(Block { keys: keys.to_vec(), columns }));

@@ -10,7 +10,7 @@ use super::error::{CacheError, Result};
 use super::manifest::Entry;
 use super::{RowKey, layout};
 use crate::schema::RowSchema;
-use crate::shard::Shard;
+use crate::shard::{Finding, Shard, verify_keyed};
 use crate::storage::Storage;
 
 /// A segment that a manifest names.
@@ -48,6 +48,26 @@ impl Segment {
             return Err(CacheError::damaged(&self.path, "its rows are not those of the section"));
         }
         Ok(self.shard.get_or_init(|| shard))
+    }
+
+    /// Reads every byte of it.
+    pub(super) fn verify(&self) -> Result<()> {
+        self.shard()?;
+        match self.findings().into_iter().next() {
+            Some(finding) => Err(finding),
+            None => Ok(()),
+        }
+    }
+
+    /// What is not as it was written.
+    pub(super) fn findings(&self) -> Vec<CacheError> {
+        let said = |finding: Finding| {
+            let what = finding.to_string();
+            let path = format!("`{}`", finding.path.display());
+            let what = what.strip_prefix(&path).unwrap_or(&what);
+            CacheError::damaged(&finding.path, what.trim_start_matches([':', ',', ' ']))
+        };
+        verify_keyed(&self.storage, &self.path).into_iter().map(said).collect()
     }
 
     /// The keys of its rows, in order.

@@ -31,7 +31,7 @@ use crate::storage::{AppendFile, EntryKind, Storage};
 const MERGE_SEGMENTS: usize = 8;
 /// A merged segment is no larger than this.
 const MERGE_BYTES: u64 = 256 << 20;
-const MERGE_ROWS: u64 = 4_000_000;
+const MERGE_ROWS: u64 = 1 << 20;
 /// Bytes and rows that are copied at once while segments are merged.
 const COPY_BYTES: u64 = 8 << 20;
 const COPY_ROWS: usize = 4096;
@@ -275,6 +275,8 @@ impl Store {
         let path = layout::segment(&self.dir, id);
         let mut writer = None;
         let segments = view.segments.get(range.clone()).unwrap_or_default();
+        // New sums must not vouch for old damage.
+        segments.iter().try_for_each(|segment| segment.verify())?;
         for (position, segment) in range.zip(segments) {
             let keys = segment.keys()?;
             let row_bytes = segment.entry.bytes / segment.entry.rows.max(1);
@@ -389,13 +391,16 @@ pub(super) fn read(
     signature: &CompatSignature,
 ) -> Result<Option<Manifest>> {
     let path = dir.join(layout::MANIFEST);
-    let Some(log) = storage.read(&path)? else {
+    let log = if let Some(log) = storage.read(&path)? {
+        log
+    } else {
         let segments = storage.list(&layout::segments(dir))?.unwrap_or_default();
-        // The log is durable before the first segment is begun.
-        if segments.iter().any(|entry| entry.kind == EntryKind::Dir) {
-            return Err(CacheError::damaged(&path, "it is not there, but segments are"));
+        if segments.iter().all(|entry| entry.kind != EntryKind::Dir) {
+            return Ok(None);
         }
-        return Ok(None);
+        // The log is durable before the first segment is begun: it may have come meanwhile.
+        let what = "it is not there, but segments are";
+        storage.read(&path)?.ok_or_else(|| CacheError::damaged(&path, what))?
     };
     let path_of_json = dir.join(layout::SIGNATURE);
     if storage.read(&path_of_json)?.as_deref() != Some(signature.json().as_bytes()) {

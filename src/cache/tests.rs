@@ -597,3 +597,62 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn runs_that_a_crash_left_behind_a_merge_are_dropped() {
+    let (_, storage) = memory();
+    let section = open(&storage);
+    put(&section, 0..1, 40);
+    let old = runs(&*storage)[0].clone();
+    let bytes = storage.read(&old).unwrap().unwrap();
+    put(&section, 1..2, 40);
+    drop(section);
+    assert_eq!(runs(&*storage).len(), 1, "both were merged");
+    let mut file = storage.create(&old).unwrap();
+    file.append(&bytes).unwrap();
+    file.sync().unwrap();
+    let reader = CacheReader::new(Arc::clone(&storage), "cache");
+    assert_eq!(reader.verify().unwrap().len(), 0);
+    assert_eq!(reader.section(&signature()).unwrap().stat().unwrap().index_runs, 1);
+    let section = open(&storage);
+    assert_eq!(runs(&*storage).len(), 1);
+    assert_eq!(values(&section.get(&keys(0..80)).unwrap().rows), (0..80).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_merge_does_not_vouch_for_what_is_damaged() {
+    let (memory, storage) = memory();
+    put(&open(&storage), 0..7, 5);
+    memory.overwrite(layout::segment(&section_dir(), 3).join("n_2.bin"), 8, b"!").unwrap();
+    let section = open(&storage);
+    section.put(&keys([99]), &rows([99])).unwrap();
+    // The eighth small segment: all of them are merged.
+    let error = section.commit().unwrap_err();
+    assert!(error.to_string().contains("segments/3/n_2.bin`: block 1 of 1"), "{error}");
+    assert!(matches!(section.commit(), Err(CacheError::Stopped { .. })));
+    drop(section);
+    assert_eq!(segments(&*storage).len(), 8);
+    assert_eq!(open(&storage).misses(&keys([0, 34, 99])).unwrap().len(), 0);
+}
+
+#[test]
+fn a_damaged_section_is_listed_beside_the_others_and_can_be_removed() {
+    let other = CompatSignature::new(&json!({"id": "other"}));
+    let (memory, storage) = memory();
+    let cache = FeatureCache::open(Arc::clone(&storage), "cache").unwrap();
+    for signature in [&signature(), &other] {
+        put(&cache.section(signature, SectionOptions::default()).unwrap(), 0..1, 5);
+    }
+    memory.overwrite(section_dir().join(layout::MANIFEST), 200, b"\xff\xfe").unwrap();
+    let stats = cache.reader().stat().unwrap();
+    assert_eq!(stats.len(), 2);
+    for stat in &stats {
+        let is_damaged = stat.section == signature().sha256();
+        assert_eq!((stat.damage.is_some(), stat.rows), (is_damaged, 5 * u64::from(!is_damaged)));
+    }
+    assert_eq!(cache.reader().verify().unwrap().len(), 1);
+    let removed = cache.prune(|stat| stat.damage.is_none()).unwrap();
+    assert_eq!((removed.len(), &removed[0].section[..]), (1, signature().sha256()));
+    assert_eq!(cache.reader().verify().unwrap().len(), 0);
+    assert_eq!(cache.reader().section(&other).unwrap().misses(&keys(0..5)).unwrap().len(), 0);
+}

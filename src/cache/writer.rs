@@ -118,7 +118,8 @@ fn others(
     signature: &CompatSignature,
 ) -> Result<Option<CacheError>> {
     for section in reader::sections(storage, dir)? {
-        if section != signature.sha256() {
+        let log = dir.join(&section).join(layout::MANIFEST);
+        if section != signature.sha256() && storage.stat(&log)?.is_some() {
             let json = storage.read(&dir.join(&section).join(layout::SIGNATURE))?;
             let found = serde_json::from_slice(&json.unwrap_or_default()).unwrap_or_default();
             let difference = signature.difference(&CompatSignature::new(&found));

@@ -5,6 +5,7 @@
 use std::io::ErrorKind;
 
 use super::output::CliError;
+use crate::cache::CacheError;
 use crate::codes::Code;
 use crate::config::ConfigError;
 use crate::dataset::DatasetError;
@@ -51,6 +52,7 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Plan(_) => Code::InputsDivided,
         PipelineError::Dataset(error) => of_dataset(error),
         PipelineError::Storage(error) => of_storage(error),
+        PipelineError::Cache(error) => of_cache(error),
         PipelineError::Runtime(_) => Code::SystemRefused,
         PipelineError::Show(_) => Code::ValueNotShown,
         PipelineError::Rejects { .. } => Code::TooManyRejects,
@@ -119,6 +121,22 @@ fn of_dataset(error: &DatasetError) -> Code {
         DatasetError::Empty => Code::DatasetEmpty,
         DatasetError::DuplicateKey { .. } => Code::DuplicateKey,
         DatasetError::NoRow { .. } => Code::NoSuchRow,
+    }
+}
+
+fn of_cache(error: &CacheError) -> Code {
+    match error {
+        CacheError::Storage(error) => of_storage(error),
+        CacheError::Write(error) => of_shard(error),
+        CacheError::Busy { .. } => Code::CacheBusy,
+        CacheError::Damaged { .. } | CacheError::Read(_) => Code::CacheDamaged,
+        CacheError::Schema(_)
+        | CacheError::Incompatible { .. }
+        | CacheError::Structure { .. }
+        | CacheError::Cast { .. } => Code::CacheMisfit,
+        CacheError::InUse { .. } | CacheError::Count { .. } | CacheError::Stopped { .. } => {
+            Code::Internal
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Results go to stdout, everything else to stderr. With `--json` each command prints one document
 //! that names its version: its result or, where it fails before it has one, its error.
 
+mod cache;
 mod cat;
 mod check;
 mod clean;
@@ -87,6 +88,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Remove old generations, old cache keys and what crashes left; only says what, without --yes.
     Clean(clean::CleanArgs),
+    /// Look after a feature cache: list, check, prune and compact what hooks have answered.
+    Cache(cache::CacheArgs),
     /// Print the folder of a definition's dataset.
     Path(path::PathArgs),
     /// Print the JSON Schema of definitions, for editors.
@@ -113,6 +116,7 @@ impl Command {
             Self::Cat(args) => args.json,
             Self::Verify(args) => args.json,
             Self::Clean(args) => args.json,
+            Self::Cache(args) => args.is_json(),
             Self::Path(args) => args.json,
             Self::Schema(args) => args.json,
             Self::Explain(args) => args.json,
@@ -199,6 +203,7 @@ impl Cli {
             Command::Cat(args) => cat::execute(&args, registry, console),
             Command::Verify(args) => verify::execute(&args, registry, console),
             Command::Clean(args) => clean::execute(&args, registry, console),
+            Command::Cache(args) => cache::execute(&args, console),
             Command::Path(args) => path::execute(&args, registry, console),
             Command::Schema(args) => schema::execute(&args, registry, console),
             Command::Explain(args) => explain::execute(&args, registry, console),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::batch::{BadRow, Batch, Behind};
 use crate::books::OverBudget;
+use crate::cache::CacheError;
 use crate::config::ConfigErrors;
 use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
@@ -85,6 +86,9 @@ pub enum PipelineError {
     /// The disk failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A feature cache cannot be opened, read or written.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// The async runtime could not do its part.
     #[error("the system refused a thread, a timer or a signal handler")]
     Runtime(#[source] std::io::Error),
@@ -225,6 +229,7 @@ impl PipelineError {
             Self::Plan(error) => error.hint().map(Into::into),
             Self::Dataset(error) => error.hint(),
             Self::Storage(error) => error.hint().map(Into::into),
+            Self::Cache(error) => error.hint(),
             Self::Rejects { file, table, .. } => Some(format!(
                 "they are kept, as in `{file}`; mend the inputs, or raise `max_rejects` in {table} \
                  and run again: what is built is not built again"
@@ -246,7 +251,7 @@ impl PipelineError {
                             | ReadError::Missing { .. }
                             | ReadError::NotSealed { .. }
                     )
-            )
+            ) | Self::Cache(CacheError::Damaged { .. } | CacheError::Read(_))
         )
     }
 
@@ -259,6 +264,7 @@ impl PipelineError {
             | Self::Schema(_)
             | Self::NoInput { .. }
             | Self::Memory { .. }
+            | Self::Cache(CacheError::Structure { .. } | CacheError::Incompatible { .. })
             | Self::Source { source: SourceError::Listing { .. }, .. }
             | Self::Dataset(
                 DatasetError::NoDataset { .. }

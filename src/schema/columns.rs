@@ -86,6 +86,17 @@ impl Column {
         }
     }
 
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let dims = match &self.data {
+            ColumnData::Free { dims, .. } => size_of_val(&**dims),
+            _ => 0,
+        };
+        let valid = self.valid.as_ref().map_or(0, Buffer::len);
+        self.bytes().len() + self.offsets().map_or(0, size_of_val) + dims + valid
+    }
+
     /// The bytes of one row, empty past the end.
     #[must_use]
     pub fn value(&self, row: usize) -> &[u8] {

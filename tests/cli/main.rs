@@ -10,6 +10,7 @@
 #[path = "../command/mod.rs"]
 mod command;
 
+mod caches;
 mod cleaning;
 mod codes;
 mod comparing;
