@@ -364,6 +364,11 @@ codes! {
         "The hook has a bug, or the row is not what it expects. It was asked twice.",
         "Look at what the hook said last, in the log of the run with `--log-level info`; mend the hook, or quarantine such rows.",
         "the hook does not answer: signal 11 ended it";
+    HookRaised = "hook_raised":
+        "A hook raises an exception on this row.",
+        "The hook has a bug, or the row is not what it expects. Two processes raised it.",
+        "Look at the traceback, in the log of the run with `--log-level info`; mend the hook, or quarantine such rows.",
+        "the hook does not answer: it raised ValueError: no such luck";
     HookTimeout = "hook_timeout":
         "A hook gives no answer to this row in time.",
         "It hangs, it waits for more input before it answers, or `timeout` is too short.",

@@ -42,7 +42,9 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::NoInput { .. } => Code::SourceNoInput,
         PipelineError::Memory { .. } => Code::MemoryTooSmall,
         PipelineError::Space { .. } => Code::DiskTooSmall,
-        PipelineError::Source { source, .. } => of_source(source),
+        PipelineError::Source { source, .. } | PipelineError::HookFile { source, .. } => {
+            of_source(source)
+        }
         PipelineError::Run(failed) => match &**failed {
             Failed::Cause { source, .. } => of_stage(source),
             Failed::Panicked { .. } | Failed::NoThread { .. } | Failed::Unexplained { .. } => {
@@ -78,9 +80,10 @@ fn of_stage(error: &StageError) -> Code {
 
 fn of_hook(error: &HookError) -> Code {
     match error {
-        HookError::Start { .. } | HookError::Never { .. } | HookError::Together { .. } => {
-            Code::HookFailed
-        }
+        HookError::Start { .. }
+        | HookError::Setup { .. }
+        | HookError::Never { .. }
+        | HookError::Together { .. } => Code::HookFailed,
         HookError::Garbled { .. } | HookError::Misfit { .. } => Code::HookAnswer,
     }
 }

@@ -21,7 +21,5 @@ pub struct HookExecArgs {
 pub(super) fn execute(args: &HookExecArgs) -> CliError {
     let error = become_hook(args.parent, &args.command);
     let program = args.command.first().map(|it| it.display().to_string()).unwrap_or_default();
-    let hint = "check `command`: a program with a slash in its name is looked for from the folder of \
-                the definition on, another one in PATH";
-    CliError::Usage { message: format!("cannot run `{program}`: {error}"), hint: Some(hint.into()) }
+    CliError::Usage { message: format!("cannot run `{program}`: {error}"), hint: None }
 }

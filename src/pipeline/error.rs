@@ -74,6 +74,15 @@ pub enum PipelineError {
         #[source]
         source: SourceError,
     },
+    /// A file that decides what a hook computes could not be read.
+    #[error("file of transform `{stage}`")]
+    HookFile {
+        /// The transform.
+        stage: String,
+        /// What the disk says.
+        #[source]
+        source: SourceError,
+    },
     /// A stage failed while rows went through it.
     #[error(transparent)]
     Run(Box<Failed<StageError>>),
@@ -222,6 +231,10 @@ impl PipelineError {
                 Some("free some space, or let `out` be another folder".to_owned())
             }
             Self::Source { source, .. } => source.hint().map(Into::into),
+            Self::HookFile { source, .. } => Some(source.hint().map_or_else(
+                || "files of hooks stand in the folder of the definition, or below it".to_owned(),
+                Into::into,
+            )),
             Self::Run(failed) => match &**failed {
                 Failed::Cause { source, .. } => source.hint(),
                 failed => failed.hint().map(Into::into),

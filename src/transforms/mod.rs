@@ -30,8 +30,14 @@ pub use crate::sources::SettingsError;
 pub use hook::{HookError, become_hook};
 
 /// Every kind of transform, by name.
-pub static TRANSFORMS: &[TransformType] =
-    &[select::TYPE, cast::TYPE, text_stats::TYPE, byte_histogram::TYPE, hook::command::TYPE];
+pub static TRANSFORMS: &[TransformType] = &[
+    select::TYPE,
+    cast::TYPE,
+    text_stats::TYPE,
+    byte_histogram::TYPE,
+    hook::command::TYPE,
+    hook::python::TYPE,
+];
 
 /// The kind of transform that a definition calls `name`.
 #[must_use]

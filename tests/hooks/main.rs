@@ -20,3 +20,4 @@ mod definitions;
 mod hook;
 mod kills;
 mod misbehaviour;
+mod python;

@@ -6,6 +6,8 @@
 //! 2. A missing value where there must be one, and a NaN where there may be none, are a row's fault;
 //!    anything else is the hook's.
 
+use std::ops::Range;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
@@ -125,15 +127,56 @@ fn shown(of: &DataType) -> String {
 
 /// Whether an item of a list that is there is null.
 fn has_inner_nulls(column: &dyn Array) -> bool {
-    let items = match column.data_type() {
-        DataType::FixedSizeList(..) => column.as_fixed_size_list().values(),
-        DataType::List(_) => column.as_list::<i32>().values(),
-        DataType::LargeList(_) => column.as_list::<i64>().values(),
+    // What a null holds may be anything, and is null as a rule.
+    let is_there: Vec<bool> = match column.data_type() {
+        DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_)
+            if has_nulls_below(column) =>
+        {
+            (0..column.len()).map(|row| column.is_valid(row)).collect()
+        }
         _ => return false,
     };
-    // Items of a list that is null may be anything, and as a rule are null.
-    let has_nulls = items.null_count() > 0 && column.null_count() == 0;
-    has_nulls || has_inner_nulls(items)
+    has_nulls_in(column, &is_there)
+}
+
+fn items(column: &dyn Array) -> Option<&ArrayRef> {
+    match column.data_type() {
+        DataType::FixedSizeList(..) => Some(column.as_fixed_size_list().values()),
+        DataType::List(_) => Some(column.as_list::<i32>().values()),
+        DataType::LargeList(_) => Some(column.as_list::<i64>().values()),
+        _ => None,
+    }
+}
+
+fn has_nulls_below(column: &dyn Array) -> bool {
+    items(column).is_some_and(|items| items.null_count() > 0 || has_nulls_below(items))
+}
+
+/// Whether a null is in one of the rows that are there.
+fn has_nulls_in(column: &dyn Array, is_there: &[bool]) -> bool {
+    let Some(items) = items(column) else { return false };
+    let mut is_item_there = vec![false; items.len()];
+    for (row, _) in is_there.iter().enumerate().filter(|(_, is_there)| **is_there) {
+        let range = match column.data_type() {
+            DataType::FixedSizeList(_, n) => {
+                let n = usize::try_from(*n).unwrap_or(0);
+                Some(row * n..(row + 1) * n)
+            }
+            DataType::List(_) => ends(column.as_list::<i32>().offsets(), row),
+            _ => ends(column.as_list::<i64>().offsets(), row),
+        };
+        if let Some(of_row) = range.and_then(|range| is_item_there.get_mut(range)) {
+            of_row.fill(true);
+        }
+    }
+    let mut is_there = is_item_there.iter().enumerate().filter(|(_, is_there)| **is_there);
+    is_there.any(|(item, _)| items.is_null(item)) || has_nulls_in(items, &is_item_there)
+}
+
+/// Where the items of list `row` stand.
+fn ends<T: Copy + TryInto<usize>>(offsets: &[T], row: usize) -> Option<Range<usize>> {
+    let end = |at: usize| offsets.get(at).and_then(|end| (*end).try_into().ok());
+    Some(end(row)?..end(row + 1)?)
 }
 
 fn bad_rows(column: &ArrayRef, field: &Field, nan: Nan) -> Vec<(usize, BadRow)> {
@@ -174,10 +217,9 @@ fn nans(array: &dyn Array) -> Vec<bool> {
         DataType::LargeList(_) => {
             let list = array.as_list::<i64>();
             let items = nans(list.values());
-            let rows = list.offsets().windows(2).map(|ends| {
-                let end = |at: usize| ends.get(at).and_then(|end| usize::try_from(*end).ok());
-                let range = end(0).unwrap_or(0)..end(1).unwrap_or(0);
-                items.get(range).is_some_and(|row| row.contains(&true))
+            let rows = (0..n).map(|row| {
+                let items = ends(list.offsets(), row).and_then(|range| items.get(range));
+                items.is_some_and(|row| row.contains(&true))
             });
             rows.collect()
         }
@@ -262,6 +304,12 @@ mod tests {
                 "inner null",
                 list(float.clone(), Some(2)),
                 of("x", pairs(vec![Some(vec![None, Some(1.0)]), Some(vec![Some(1.0); 2])])),
+                "column `x` has nulls within lists",
+            ),
+            (
+                "inner null beside a null",
+                list(float.clone(), Some(2)),
+                of("x", pairs(vec![None, Some(vec![None, Some(1.0)])])),
                 "column `x` has nulls within lists",
             ),
         ] {

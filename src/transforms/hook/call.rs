@@ -3,7 +3,8 @@
 //! A batch whose process dies is sent again unchanged. If that one dies too, parts of the batch are
 //! sent to find the guilty rows; those answers are thrown away, because a hook may answer a part
 //! otherwise than the whole. The batch without the guilty rows is then sent once more, and its answer
-//! counts.
+//! counts. A hook that raises an exception lives on and is asked about the parts; who is to blame is
+//! found with one that has raised none, because an exception may leave it broken.
 //!
 //! Leaves out: processes (`pool`, `worker`), and what an answer must be (`answer`).
 //!
@@ -16,6 +17,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 
 use super::HookError;
+use super::notice::{NoticeKind, printable};
 use super::pool::{Pool, Unanswered};
 use super::worker::Failure;
 use crate::batch::BadRow;
@@ -23,6 +25,8 @@ use crate::transforms::{Stopped, TransformError};
 
 /// Code of a row with which the process of a hook ended.
 pub(super) const HOOK_DIED: &str = "hook_died";
+/// Code of a row on which a hook raised an exception.
+pub(super) const HOOK_RAISED: &str = "hook_raised";
 /// Code of a row to which a hook gave no answer in time.
 pub(super) const HOOK_TIMEOUT: &str = "hook_timeout";
 /// Code of a row for which a hook took more memory than it may.
@@ -73,27 +77,44 @@ impl Call<'_> {
 
     /// Sends the same batch once more where its process died.
     fn twice(&self, rows: &RecordBatch) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
-        match self.once(rows)? {
+        match self.once(rows, false)? {
             Err(unanswered) => {
                 tracing::warn!(
                     hook = self.name,
                     why = what(&unanswered.failure),
                     "the batch is sent again"
                 );
-                self.once(rows)
+                self.once(rows, true)
             }
             answered => Ok(answered),
         }
     }
 
+    /// Sends a single row, again where an exception says little.
+    fn row(&self, row: &RecordBatch) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
+        match self.once(row, false)? {
+            Err(unanswered) if unanswered.failure.is_exception() => self.once(row, true),
+            answered => Ok(answered),
+        }
+    }
+
     /// Sends a batch; an error where asking again makes no sense.
-    fn once(&self, rows: &RecordBatch) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
-        let asked = self.pool.ask(rows, self.is_stopped);
+    fn once(
+        &self,
+        rows: &RecordBatch,
+        fresh: bool,
+    ) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
+        let asked = self.pool.ask(rows, fresh, self.is_stopped);
         match asked.map_err(|source| HookError::Start { source })? {
             Ok(answer) => Ok(Ok(answer)),
             Err(Unanswered { failure: Failure::Stopped, .. }) => Err(Stopped.into()),
             Err(Unanswered { failure: Failure::Garbled(how), stderr }) => {
                 Err(HookError::garbled(how, &stderr).into())
+            }
+            Err(Unanswered { failure: Failure::Told(notice), .. })
+                if notice.kind != NoticeKind::Raised =>
+            {
+                Err(HookError::told(notice).into())
             }
             Err(unanswered) => Ok(Err(unanswered)),
         }
@@ -114,24 +135,22 @@ impl Call<'_> {
         }
         let mut guilty = Vec::new();
         // Parts that may hold guilty rows, the first on top.
-        let mut parts = vec![(0, n_rows, false)];
-        while let Some((start, len, is_tested)) = parts.pop() {
-            if !is_tested && n_rows > len {
-                match self.once(&rows.slice(start, len))? {
-                    Ok(_) => continue,
-                    Err(unanswered) if len == 1 => {
-                        guilty.push((start, blame(unanswered)));
-                        if self.ends_at_first {
-                            break;
-                        }
-                        continue;
+        let half = n_rows / 2;
+        let mut parts = vec![(half, n_rows - half), (0, half)];
+        while let Some((start, len)) = parts.pop() {
+            let part = rows.slice(start, len);
+            if len == 1 {
+                if let Err(unanswered) = self.row(&part)? {
+                    guilty.push((start, blame(unanswered)));
+                    if self.ends_at_first {
+                        break;
                     }
-                    Err(_) => {}
                 }
+            } else if self.once(&part, false)?.is_err() {
+                let half = len / 2;
+                parts.push((start + half, len - half));
+                parts.push((start, half));
             }
-            let half = len / 2;
-            parts.push((start + half, len - half, false));
-            parts.push((start, half, false));
         }
         if guilty.is_empty() {
             return Err(HookError::together(n_rows, what(&whole.failure), &whole.stderr).into());
@@ -145,7 +164,7 @@ impl Call<'_> {
         let last = rows.num_rows() - 1;
         let mut refused = None;
         for row in [0, last / 2, last] {
-            match self.once(&rows.slice(row, 1))? {
+            match self.row(&rows.slice(row, 1))? {
                 Ok(_) => return Ok(()),
                 Err(unanswered) => refused = Some(unanswered),
             }
@@ -165,6 +184,7 @@ fn blame(unanswered: Unanswered) -> BadRow {
     let code = match &failure {
         Failure::Timeout => HOOK_TIMEOUT,
         Failure::Memory => HOOK_MEMORY,
+        Failure::Told(_) => HOOK_RAISED,
         Failure::Died(_) | Failure::Garbled(_) | Failure::Stopped => HOOK_DIED,
     };
     let bad = BadRow::new(code, format!("the hook does not answer: {}", what(&failure)));
@@ -181,6 +201,7 @@ fn what(failure: &Failure) -> String {
         Failure::Timeout => "its time was up".to_owned(),
         Failure::Memory => "it took more memory than it may".to_owned(),
         Failure::Stopped => "it was stopped".to_owned(),
+        Failure::Told(notice) => printable(&notice.what),
     }
 }
 

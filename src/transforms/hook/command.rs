@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::settings::HookSettings;
+use super::settings::{HookSettings, RUN_SETTINGS};
 use super::transform::{Hook, Program, refuse};
 use crate::sources::parse_settings;
 use crate::transforms::{SettingsError, TransformSpec, TransformType};
@@ -13,7 +13,7 @@ pub(in crate::transforms) const TYPE: TransformType = TransformType {
     version: 1,
     about: "columns that a program in any language computes",
     settings: CommandSettings::json_schema,
-    run_settings: &["command.0", "workers", "timeout", "memory", "threads", "env"],
+    run_settings: RUN_SETTINGS,
     make: |spec| Ok(Box::new(make(spec)?)),
 };
 

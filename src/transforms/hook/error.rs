@@ -1,6 +1,7 @@
 //! Why a run ends where a hook is to blame, and what to do about it.
 
 use super::call::said;
+use super::notice::{Notice, NoticeKind, printable};
 use crate::transforms::TransformError;
 
 /// A hook cannot be run, or does not answer as it should.
@@ -31,6 +32,14 @@ pub enum HookError {
         /// What to do.
         hint: Option<String>,
     },
+    /// It cannot be had, whatever it would be asked about.
+    #[error("{how}")]
+    Setup {
+        /// What is in the way.
+        how: String,
+        /// What to do.
+        hint: String,
+    },
     /// What it writes is no stream of answers.
     #[error("{how}")]
     Garbled {
@@ -56,7 +65,18 @@ impl HookError {
         match self {
             Self::Start { .. } => Some("check the folder of the definition and `ulimit -u`"),
             Self::Never { hint, .. } | Self::Together { hint, .. } => hint.as_deref(),
-            Self::Garbled { hint, .. } | Self::Misfit { hint, .. } => Some(hint),
+            Self::Setup { hint, .. } | Self::Garbled { hint, .. } | Self::Misfit { hint, .. } => {
+                Some(hint)
+            }
+        }
+    }
+
+    /// What a notice says that is not about single rows.
+    pub(super) fn told(Notice { kind, what, more }: Notice) -> Self {
+        let (how, hint) = (printable(&what), more);
+        match kind {
+            NoticeKind::Setup => Self::Setup { how, hint },
+            NoticeKind::Misfit | NoticeKind::Raised => Self::Misfit { message: how, hint },
         }
     }
 

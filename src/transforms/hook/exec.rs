@@ -9,12 +9,29 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use super::notice::{Notice, NoticeKind};
+
 /// Becomes the program that `command` names, below the process `parent`.
 ///
-/// # Errors
-/// Does not return unless the program cannot be run, or the parent is gone already.
+/// Does not return unless the program cannot be run, or the parent is gone already; then it says so on
+/// stdout, where the parent expects an answer.
 #[must_use]
 pub fn become_hook(parent: u32, command: &[OsString]) -> io::Error {
+    let error = run(parent, command);
+    let program = command.first().map(|it| it.display().to_string()).unwrap_or_default();
+    let notice = Notice {
+        kind: NoticeKind::Setup,
+        what: format!("cannot run `{program}`: {error}"),
+        more: "a program with a slash in its name is looked for from the folder of the definition on, \
+               another one in PATH"
+            .to_owned(),
+    };
+    // A parent that is gone needs no telling.
+    notice.write(&mut io::stdout()).ok();
+    error
+}
+
+fn run(parent: u32, command: &[OsString]) -> io::Error {
     #[cfg(target_os = "linux")]
     {
         let signal = Some(rustix::process::Signal::KILL);

@@ -1,4 +1,6 @@
-//! Reads the Arrow IPC stream that a process writes.
+//! Reads the Arrow IPC stream that a process writes, and the notices in it.
+//!
+//! A schema in the midst of the stream is that of the batches behind it.
 //!
 //! Invariants:
 //! 1. Memory is bounded by `most_bytes` and [`MOST_HEAD_BYTES`], whatever sizes the stream claims.
@@ -10,7 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
-use arrow_ipc::root_as_message;
+use arrow_ipc::{MessageHeader, root_as_message};
+
+use super::notice::{self, Notice, printable};
 
 /// Most bytes of a message's head.
 const MOST_HEAD_BYTES: usize = 16 << 20;
@@ -24,6 +28,15 @@ pub(super) enum Broken {
     Cut,
     /// It is not what it should be; says how.
     Garbled(String),
+}
+
+/// What a process says in one piece.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Frame {
+    /// An answer.
+    Batch(RecordBatch),
+    /// Why there is none.
+    Notice(Notice),
 }
 
 /// Reads batches one by one.
@@ -40,8 +53,8 @@ impl<R: Read> Frames<R> {
         Self { from, decoder: StreamDecoder::new(), most_bytes }
     }
 
-    /// The next batch; none where the stream ends.
-    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>, Broken> {
+    /// The next batch or notice; none where the stream ends.
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, Broken> {
         loop {
             let mut head = [0; 8];
             match self.fill(&mut head) {
@@ -52,6 +65,10 @@ impl<R: Read> Frames<R> {
                     return Err(Broken::Cut);
                 }
                 n => {
+                    if let Some(bytes) = head.strip_prefix(&notice::MARK) {
+                        let bytes = bytes.try_into().map_or(0, u32::from_le_bytes);
+                        return self.notice(bytes).map(|notice| Some(Frame::Notice(notice)));
+                    }
                     let Some(bytes) = head.strip_prefix(&CONTINUED) else {
                         return Err(no_stream(head.get(..n).unwrap_or_default()));
                     };
@@ -60,7 +77,7 @@ impl<R: Read> Frames<R> {
                         return Ok(None);
                     }
                     if let Some(batch) = self.message(head, bytes)? {
-                        return Ok(Some(batch));
+                        return Ok(Some(Frame::Batch(batch)));
                     }
                 }
             }
@@ -85,6 +102,9 @@ impl<R: Read> Frames<R> {
             if is_packed {
                 return Err(Broken::Garbled("a batch is compressed".to_owned()));
             }
+            if parsed.header_type() == MessageHeader::Schema {
+                self.decoder = StreamDecoder::new();
+            }
             u64::try_from(parsed.bodyLength()).unwrap_or(u64::MAX)
         };
         if body_bytes > self.most_bytes {
@@ -107,6 +127,16 @@ impl<R: Read> Frames<R> {
             }
         }
         Ok(batch)
+    }
+
+    fn notice(&mut self, bytes: u32) -> Result<Notice, Broken> {
+        if bytes > notice::MOST_BYTES {
+            return Err(Broken::Garbled(format!("a notice has {bytes} bytes")));
+        }
+        let mut json = Vec::new();
+        self.append(&mut json, usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let broken = |e| Broken::Garbled(format!("a notice is broken: {e}"));
+        serde_json::from_slice(&json).map_err(broken)
     }
 
     fn append(&mut self, to: &mut Vec<u8>, bytes: usize) -> Result<(), Broken> {
@@ -135,7 +165,7 @@ fn no_stream(bytes: &[u8]) -> Broken {
     let text = String::from_utf8_lossy(bytes);
     Broken::Garbled(format!(
         "what it prints is no Arrow stream: it begins with \"{}\"",
-        text.escape_debug()
+        printable(&text)
     ))
 }
 

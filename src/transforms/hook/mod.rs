@@ -4,10 +4,10 @@
 //! one batch with as many rows, in the same order. It is asked about the columns that `input` names;
 //! what it answers is checked and put behind the columns of the batch.
 //!
-//! In reading order: `settings` is what a definition says of any hook, `command` a kind of them;
-//! `transform` asks about batches; `call` asks about one, whatever happens; `pool` has the processes,
-//! `worker` is one of them; `frames` reads what it writes; `answer` checks it; [`become_hook`] is how
-//! this program becomes the hook.
+//! In reading order: `settings` is what a definition says of any hook, `command` and `python` are the
+//! kinds of them; `transform` asks about batches; `call` asks about one, whatever happens; `pool` has
+//! the processes, `worker` is one of them; `frames` reads what it writes, and what is said of it
+//! (`notice`); `answer` checks it; [`become_hook`] is how this program becomes the hook.
 //!
 //! Invariants:
 //! 1. A hook is asked about the same batches in every run ([`super::Batching`]), and each answer that
@@ -21,7 +21,9 @@ pub(super) mod command;
 mod error;
 mod exec;
 mod frames;
+mod notice;
 mod pool;
+pub(super) mod python;
 mod resident;
 mod settings;
 mod transform;

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
+use super::notice::printable;
 use super::worker::{Failure, Limits, Worker};
 
 /// The hidden subcommand that becomes a hook.
@@ -144,24 +145,34 @@ impl Pool {
         self.state().has_answered
     }
 
-    /// Sends a batch to a process that has none.
+    /// Sends a batch to a process that has none; where it is to be `fresh`, to one that has not raised
+    /// an exception.
     ///
     /// # Errors
     /// Why there is no answer; or what the system says where no process can be started.
     pub(super) fn ask(
         &self,
         batch: &RecordBatch,
+        fresh: bool,
         is_stopped: &dyn Fn() -> bool,
     ) -> io::Result<Result<RecordBatch, Unanswered>> {
-        let Some(worker) = self.take(&batch.schema(), is_stopped)? else {
+        let Some(worker) = self.take(&batch.schema(), fresh, is_stopped)? else {
             return Ok(Err(Failure::Stopped.into()));
         };
         let mut held = Held { pool: self, worker: Some(worker) };
         let Some(worker) = &mut held.worker else { return Ok(Err(Failure::Stopped.into())) };
         match worker.ask(batch, is_stopped) {
             Ok(answer) => {
-                held.give_back();
+                held.give_back(true);
                 Ok(Ok(answer))
+            }
+            Err(Failure::Told(notice)) => {
+                let stderr = notice.more.lines().map(printable).collect();
+                let failure = Failure::Told(notice);
+                if failure.is_exception() {
+                    held.give_back(false);
+                }
+                Ok(Err(Unanswered { failure, stderr }))
             }
             Err(failure) => {
                 let stderr = worker.last_lines();
@@ -181,7 +192,12 @@ impl Pool {
     }
 
     /// A process without a batch, as soon as there is one; none where nobody wants it any more.
-    fn take(&self, input: &SchemaRef, is_stopped: &dyn Fn() -> bool) -> io::Result<Option<Worker>> {
+    fn take(
+        &self,
+        input: &SchemaRef,
+        fresh: bool,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Worker>> {
         let (number, deaths) = {
             let mut state = self.state();
             loop {
@@ -189,6 +205,10 @@ impl Pool {
                     return Ok(None);
                 }
                 if let Some(worker) = state.idle.pop() {
+                    if fresh && worker.has_raised() {
+                        state.n_workers -= 1;
+                        continue;
+                    }
                     return Ok(Some(worker));
                 }
                 if state.n_workers < self.launch.workers.max(1) {
@@ -239,12 +259,12 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// The process answered and is free for the next batch.
-    fn give_back(mut self) {
+    /// The process is free for the next batch; the last one it may have answered.
+    fn give_back(mut self, has_answered: bool) {
         let worker = self.worker.take();
         let mut state = self.pool.state();
         state.deaths = 0;
-        state.has_answered = true;
+        state.has_answered |= has_answered;
         state.idle.extend(worker);
         drop(state);
         self.pool.freed.notify_one();

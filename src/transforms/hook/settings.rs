@@ -8,7 +8,7 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::schema::Stored;
 use crate::sources::{SettingsError, Size};
@@ -55,6 +55,10 @@ pub(super) struct HookSettings {
     #[serde(default)]
     pub(super) env: Vec<String>,
 }
+
+/// Settings of hooks of any kind that decide no value.
+pub(super) const RUN_SETTINGS: &[&str] =
+    &["command.0", "python", "workers", "timeout", "memory", "threads", "env"];
 
 fn default_batch_rows() -> u32 {
     1024
@@ -170,6 +174,33 @@ impl OutputSettings {
         }
         Ok(field)
     }
+}
+
+/// Columns as a definition would declare them.
+pub(super) fn declarations(fields: &[Field]) -> Value {
+    let declaration = |field: &Field| {
+        let (mut shape, mut kind) = (Vec::new(), OutputKind::Fixed);
+        let mut of = field.data_type();
+        if let DataType::LargeList(item) = of {
+            (kind, of) = (OutputKind::Ragged, item.data_type());
+        }
+        while let DataType::FixedSizeList(item, n) = of {
+            shape.push(*n);
+            of = item.data_type();
+        }
+        let is_json = field.metadata().contains_key(EXTENSION_TYPE_NAME_KEY);
+        let dtype = match of {
+            DataType::LargeUtf8 if is_json => "json".to_owned(),
+            DataType::LargeUtf8 => "utf8".to_owned(),
+            DataType::LargeBinary => "binary".to_owned(),
+            DataType::Boolean => "bool".to_owned(),
+            other => other.to_string().to_lowercase(),
+        };
+        let nullable = field.is_nullable();
+        let json = json!({"dtype": dtype, "shape": shape, "kind": kind, "nullable": nullable});
+        (field.name().clone(), json)
+    };
+    Value::Object(fields.iter().map(declaration).collect())
 }
 
 /// Units of time, in milliseconds, the largest first.

@@ -12,7 +12,7 @@ use super::HookError;
 use super::answer;
 use super::call::Call;
 use super::pool::{Launch, Pool};
-use super::settings::HookSettings;
+use super::settings::{HookSettings, declarations};
 use super::worker::{Failure, Limits};
 use crate::batch::Batch;
 use crate::fingerprint::canonical_json;
@@ -23,6 +23,8 @@ use crate::transforms::{
 
 /// The variable that tells a hook its parameters.
 const PARAMS: &str = "ROWMILL_PARAMS";
+/// The variable that tells it what columns it is to answer with.
+const OUTPUT: &str = "ROWMILL_OUTPUT";
 
 /// The transform that asks processes.
 #[derive(Debug)]
@@ -87,12 +89,13 @@ impl Hook {
             }
         }
         let declared = settings.output.iter().map(|(name, output)| output.field(name));
-        let declared = declared.collect::<Result<_, _>>()?;
+        let declared = declared.collect::<Result<Vec<_>, _>>()?;
         let params = serde_json::Value::Object(settings.params.clone().into_iter().collect());
         let mut files = program.files;
         files.extend(settings.files.iter().cloned());
         let mut set = program.set;
         set.push((PARAMS.to_owned(), canonical_json(&params)));
+        set.push((OUTPUT.to_owned(), canonical_json(&declarations(&declared))));
         let launch = Launch {
             name: spec.name.clone(),
             command: program.command,

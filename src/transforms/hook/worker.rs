@@ -23,7 +23,8 @@ use arrow_schema::SchemaRef;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tracing::{info, warn};
 
-use super::frames::{Broken, Frames};
+use super::frames::{Broken, Frame, Frames};
+use super::notice::{Notice, NoticeKind, printable};
 use super::resident::group_bytes;
 
 /// How often a process that has not answered yet is looked at.
@@ -49,12 +50,19 @@ pub(super) enum Failure {
     Memory,
     /// What it wrote is no answer; says why.
     Garbled(String),
+    /// It says itself why there is none.
+    Told(Notice),
 }
 
 impl Failure {
     /// Whether asking again makes sense.
     pub(super) fn may_pass(&self) -> bool {
-        matches!(self, Self::Died(_) | Self::Timeout | Self::Memory)
+        matches!(self, Self::Died(_) | Self::Timeout | Self::Memory) || self.is_exception()
+    }
+
+    /// Whether the hook raised an exception, and can be asked again.
+    pub(super) fn is_exception(&self) -> bool {
+        matches!(self, Self::Told(notice) if notice.kind == NoticeKind::Raised)
     }
 }
 
@@ -69,6 +77,7 @@ pub(super) struct Limits {
 #[derive(Debug)]
 enum Event {
     Answer(RecordBatch),
+    Notice(Notice),
     Broken(Broken),
     Ended,
     Unread,
@@ -85,6 +94,7 @@ pub(super) struct Worker {
     limits: Limits,
     started: Instant,
     is_new: bool,
+    has_raised: bool,
 }
 
 impl Worker {
@@ -100,11 +110,11 @@ impl Worker {
         let (batches, to_write) = sync_channel(1);
         let (tell, events) = sync_channel(2);
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
-        let (started, is_new) = (Instant::now(), true);
+        let (started, is_new, has_raised) = (Instant::now(), true, false);
         let lines = Arc::clone(&stderr);
         let batches = Some(batches);
         // From here on the process is killed if anything fails.
-        let this = Self { child, batches, events, stderr, limits, started, is_new };
+        let this = Self { child, batches, events, stderr, limits, started, is_new, has_raised };
         let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
             return Err(std::io::Error::other("it has no pipes"));
         };
@@ -120,8 +130,24 @@ impl Worker {
         Ok(this)
     }
 
-    /// Sends a batch and waits for its answer. After a failure the worker is of no use.
+    /// Whether it has raised an exception: what it answers may be another's fault from then on.
+    pub(super) fn has_raised(&self) -> bool {
+        self.has_raised
+    }
+
+    /// Sends a batch and waits for its answer. After a failure that is no exception the worker is of no
+    /// use.
     pub(super) fn ask(
+        &mut self,
+        batch: &RecordBatch,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<RecordBatch, Failure> {
+        let answer = self.answer(batch, is_stopped);
+        self.has_raised |= answer.as_ref().is_err_and(Failure::is_exception);
+        answer
+    }
+
+    fn answer(
         &mut self,
         batch: &RecordBatch,
         is_stopped: &dyn Fn() -> bool,
@@ -130,6 +156,7 @@ impl Worker {
             Err(TryRecvError::Empty) => {}
             Ok(Event::Answer(_)) => return Err(Failure::Garbled(TOO_MANY.to_owned())),
             Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
+            Ok(Event::Notice(notice)) => return Err(Failure::Told(notice)),
             Ok(_) | Err(TryRecvError::Disconnected) => return Err(self.died()),
         }
         let since = if self.is_new { self.started } else { Instant::now() };
@@ -142,6 +169,7 @@ impl Worker {
         loop {
             match self.events.recv_timeout(GLANCE) {
                 Ok(Event::Answer(answer)) => return Ok(answer),
+                Ok(Event::Notice(notice)) => return Err(Failure::Told(notice)),
                 Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
                 Ok(Event::Unread) => unread = Some(Instant::now()),
                 Ok(Event::Ended | Event::Broken(Broken::Cut))
@@ -154,6 +182,7 @@ impl Worker {
                         // An answer may have come before the end.
                         return match self.events.try_recv() {
                             Ok(Event::Answer(answer)) => Ok(answer),
+                            Ok(Event::Notice(notice)) => Err(Failure::Told(notice)),
                             _ => Err(self.died()),
                         };
                     }
@@ -177,7 +206,7 @@ impl Worker {
             let left = until.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
                 Ok(Event::Answer(_)) => return Err(Failure::Garbled(TOO_MANY.to_owned())),
-                Ok(Event::Unread) => {}
+                Ok(Event::Unread | Event::Notice(_)) => {}
                 Ok(Event::Ended | Event::Broken(_)) | Err(_) => return Ok(()),
             }
         }
@@ -279,7 +308,8 @@ fn read(stdout: ChildStdout, most_bytes: u64, tell: &SyncSender<Event>) {
     let mut frames = Frames::new(BufReader::new(stdout), most_bytes);
     loop {
         let (event, is_last) = match frames.next() {
-            Ok(Some(batch)) => (Event::Answer(batch), false),
+            Ok(Some(Frame::Batch(batch))) => (Event::Answer(batch), false),
+            Ok(Some(Frame::Notice(notice))) => (Event::Notice(notice), false),
             Ok(None) => (Event::Ended, true),
             Err(broken) => (Event::Broken(broken), true),
         };
@@ -303,7 +333,7 @@ fn log(stderr: ChildStderr, name: &str, worker: usize, kept: &Mutex<VecDeque<Str
                 return;
             }
         }
-        let text = String::from_utf8_lossy(&line).trim_end().escape_debug().to_string();
+        let text = printable(String::from_utf8_lossy(&line).trim_end());
         info!(hook = name, worker, "{text}");
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT_LINES {

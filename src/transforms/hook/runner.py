@@ -1,0 +1,320 @@
+"""Runs a Python hook of Rowmill: calls the entry with each batch that stdin brings and writes what it
+returns to stdout, both as Arrow IPC streams.
+
+What the entry may return: a RecordBatch or Table, a mapping of column names to values, or, where one
+column is declared, its values. Values are an Arrow array, anything that NumPy takes for an array (a
+torch tensor too), or a list with one item per row: numbers, texts, bytes, None, arrays, or what becomes
+JSON. An array of n dimensions is a column of arrays of n - 1; a list of arrays, a ragged column.
+
+Instead of an answer it may write a notice: four bytes that begin no message of a stream, the length of
+what follows, and JSON that says what went wrong.
+"""
+
+import sys
+
+sys.path[:] = [folder for folder in sys.path if folder]
+
+import functools
+import importlib
+import json
+import os
+import re
+import struct
+import traceback
+from collections.abc import Mapping
+
+MARK = b"\xfe\xff\xff\xff"
+NEEDS = "needs pyarrow 15 or later and NumPy: install them there, or let `python` name an interpreter that has them"
+MAY_RETURN = "return a RecordBatch, a dict of arrays, or, where one column is declared, an array"
+JSON_FIELD = {"ARROW:extension:name": "arrow.json"}
+
+
+class Misfit(Exception):
+    """The answer is not what it should be, whatever the rows."""
+
+    def __init__(self, what, more):
+        super().__init__(what)
+        self.what, self.more = what, more
+
+
+class Answers:
+    """Where answers go. What anybody else prints goes to stderr."""
+
+    def __init__(self):
+        self.pipe = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout.reconfigure(line_buffering=True)
+        self.schema = None
+
+    def write(self, data):
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self.pipe, left) :]
+
+    def send(self, batch):
+        if self.schema is None or not batch.schema.equals(self.schema, check_metadata=True):
+            self.schema = batch.schema
+            self.write(batch.schema.serialize())
+        self.write(batch.serialize())
+
+    def tell(self, kind, what, more):
+        notice = json.dumps({"kind": kind, "what": what, "more": more}).encode()
+        self.write(MARK + struct.pack("<I", len(notice)) + notice)
+
+
+def named(error):
+    """An exception in one line that is the same in every process."""
+    text = re.sub(r"\b0x[0-9a-f]{6,}", "0x…", str(error).strip()).split("\n")[0]
+    if len(text) > 300:
+        text = text[:300] + "…"
+    name = type(error).__qualname__
+    return f"{name}: {text}" if text else name
+
+
+def traced(error):
+    """A traceback without the frames of this file."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals is globals():
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def load(entry, params):
+    """What is called with each batch."""
+    module, _, path = entry.partition(":")
+    target = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    if isinstance(target, type):
+        target = target(**params)
+        if not callable(target):
+            raise TypeError(f"{path} has no __call__(batch)")
+        return target
+    if not callable(target):
+        raise TypeError(f"{path} is neither a class nor a function")
+    return functools.partial(target, **params) if params else target
+
+
+def as_batch(answer, n_rows, declared):
+    """What the entry returned, as a RecordBatch."""
+    if isinstance(answer, (pa.RecordBatch, pa.Table)):
+        fields = {field.name: field for field in answer.schema}
+        if len(fields) < len(answer.schema):
+            raise Misfit("it answered with two columns of one name", "give each its own")
+        columns = {name: answer.column(name) for name in fields}
+    elif isinstance(answer, Mapping):
+        fields, columns = {}, dict(answer)
+    elif declared is not None and len(declared) == 1 and answer is not None:
+        fields, columns = {}, {next(iter(declared)): answer}
+    else:
+        raise Misfit(f"it returned {type(answer).__qualname__}, which is no table", MAY_RETURN)
+    made = []
+    for name, values in columns.items():
+        if not isinstance(name, str):
+            raise Misfit(f"it answered with a column that is called {name!r}", "names are texts")
+        column, metadata = as_column(name, values, (declared or {}).get(name, {}))
+        if len(column) != n_rows:
+            what = f"it was sent {n_rows} rows and answered with {len(column)} in column `{name}`"
+            raise Misfit(what, "a hook answers with one row for each that it is sent")
+        if name in fields:
+            metadata = fields[name].metadata
+        made.append((pa.field(name, column.type, metadata=metadata), column))
+    schema = pa.schema([field for field, _ in made])
+    if not made:
+        raise Misfit("it answered with no column", MAY_RETURN)
+    return pa.RecordBatch.from_arrays([column for _, column in made], schema=schema)
+
+
+def as_column(name, values, declared):
+    """The values of a column as an Arrow array, and the metadata of its field."""
+    try:
+        if isinstance(values, (pa.Array, pa.ChunkedArray)):
+            return of_arrow(values)
+        is_json = declared.get("dtype") == "json"
+        if isinstance(values, (list, tuple)) or is_json:
+            return of_items(list(values), declared, is_json)
+        return of_array(as_array(values), declared)
+    except Misfit:
+        raise
+    except Exception as error:
+        what = f"column `{name}` cannot become Arrow: {named(error)}"
+        more = "a column is an array, or a list of numbers, texts, arrays of one type, or None"
+        raise Misfit(what, more) from error
+
+
+def of_arrow(values):
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    if isinstance(values.type, pa.FixedShapeTensorType):
+        return of_array(values.to_numpy_ndarray(), {})
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values, None
+
+
+def as_array(values):
+    """A NumPy array; a tensor comes from wherever it is."""
+    for step in ("detach", "cpu"):
+        values = getattr(values, step, lambda values=values: values)()
+    if "bfloat16" in str(getattr(values, "dtype", "")) and hasattr(values, "float"):
+        values = values.float()
+    if not hasattr(values, "__array__") and hasattr(values, "numpy"):
+        values = values.numpy()
+    array = np.asanyarray(values)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def of_array(array, declared):
+    """A row for each index of the first axis."""
+    if array.ndim == 0:
+        raise ValueError("it is a single value")
+    if array.dtype.kind in "OUS":
+        return of_items(list(array) if array.ndim > 1 else array.tolist(), declared, False)
+    if declared.get("kind") == "ragged" and array.ndim > 1:
+        return of_items(list(array), declared, False)
+    absent = None
+    if isinstance(array, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(array).reshape(len(array), -1)
+        absent = mask.all(axis=1) & (mask.shape[1] > 0)
+        if (mask.any(axis=1) != absent).any():
+            raise ValueError("a part of a row is masked")
+        array = array.data
+    return nested(array, absent), None
+
+
+def nested(array, absent=None):
+    """An Arrow column of arrays of one shape; those that are absent are null."""
+    if array.dtype.kind not in "biufMm":
+        raise TypeError(f"there is no column of {array.dtype}")
+    if array.ndim == 1:
+        return pa.array(array, mask=absent)
+    column = pa.array(np.ascontiguousarray(array).reshape(-1))
+    for axis in range(array.ndim - 1, 0, -1):
+        mask = pa.array(absent) if absent is not None and axis == 1 else None
+        column = pa.FixedSizeListArray.from_arrays(column, array.shape[axis], mask=mask)
+    return column
+
+
+def of_items(items, declared, is_json):
+    """One item per row."""
+    there = [item for item in items if item is not None]
+    first = there[0] if there else None
+    if is_json or isinstance(first, Mapping):
+        texts = [x if x is None or isinstance(x, str) else as_json(x) for x in items]
+        return pa.array(texts, pa.large_string()), JSON_FIELD
+    if isinstance(first, (str, bytes, bytearray, memoryview)):
+        kind = pa.large_string() if isinstance(first, str) else pa.large_binary()
+        return pa.array(items, kind), None
+    dtype = DTYPES.get(declared.get("dtype"))
+    if first is None:
+        return pa.nulls(len(items), arrow_type(declared)), None
+    arrays = [None if item is None else as_item(item, dtype) for item in items]
+    shapes = {array.shape for array in arrays if array is not None}
+    absent = np.array([item is None for item in items]) if len(there) < len(items) else None
+    if shapes == {()} or declared.get("kind") == "fixed":
+        if len(shapes) > 1:
+            raise ValueError(f"rows have shapes {', '.join(map(str, sorted(shapes)))}")
+        blank = np.zeros_like(next(array for array in arrays if array is not None))
+        return nested(np.stack([blank if a is None else a for a in arrays]), absent), None
+    return ragged(arrays, absent, declared, dtype), None
+
+
+def as_item(item, dtype):
+    """A row's value; numbers of Python take the type that is declared."""
+    if isinstance(item, (list, tuple)) or type(item) in (int, float, bool):
+        array = np.asarray(item)
+        if array.size == 0:
+            return array.astype(dtype) if dtype is not None else array.astype(EMPTY)
+        if dtype is not None and array.dtype != dtype:
+            cast = array.astype(dtype)
+            if array.dtype.kind in "biu" or np.dtype(dtype).kind == "f":
+                if np.dtype(dtype).kind == "f" or (cast == array).all():
+                    return cast
+        return array
+    return as_array(item)
+
+
+def ragged(arrays, absent, declared, dtype):
+    """An Arrow column of arrays whose first dimension varies."""
+    there = [array for array in arrays if array is not None]
+    full = [array for array in there if array.size]
+    # A list of Python without entries tells neither type nor shape.
+    telling = full or [array for array in there if array.ndim > 1]
+    shape = telling[0].shape[1:] if telling else tuple(declared.get("shape", ()))
+    kind = full[0].dtype if full else dtype if dtype is not None else there[0].dtype
+    blank = np.zeros((0, *shape), kind)
+    parts = [blank if array is None or not array.size else array for array in arrays]
+    if any(part.shape[1:] != shape or part.dtype != kind for part in parts):
+        raise ValueError("entries of its rows have several types or shapes")
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    values = nested(np.concatenate(parts))
+    mask = None if absent is None else pa.array(absent)
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, mask=mask)
+
+
+def as_json(value):
+    def plain(value):
+        return value.item() if isinstance(value, np.generic) else as_array(value).tolist()
+
+    return json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False)
+
+
+def arrow_type(declared):
+    """The type of a column that has no value."""
+    name = declared.get("dtype")
+    kind = {"utf8": pa.large_string(), "json": pa.large_string(), "binary": pa.large_binary()}.get(name)
+    if kind is None:
+        kind = pa.from_numpy_dtype(DTYPES[name]) if name in DTYPES else pa.null()
+    for n in reversed(declared.get("shape", [])):
+        kind = pa.list_(kind, n)
+    return pa.large_list(kind) if declared.get("kind") == "ragged" else kind
+
+
+def main():
+    # Whoever reads stdin finds it empty: the batches are ours.
+    questions = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    answers = Answers()
+    global np, pa, DTYPES, EMPTY
+    try:
+        import numpy as np
+        import pyarrow as pa
+
+        if int(pa.__version__.split(".")[0]) < 15:
+            raise ImportError(f"pyarrow is {pa.__version__}")
+    except ImportError as error:
+        answers.tell("setup", f"`{sys.executable}`: {named(error)}", f"it {NEEDS}")
+        return 1
+    numbers = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+    DTYPES = {name: np.dtype(name) for name in ["bool", "float16", "float32", "float64", *numbers]}
+    EMPTY = np.dtype(float)
+    entry, params = os.environ["ROWMILL_ENTRY"], json.loads(os.environ["ROWMILL_PARAMS"])
+    declared = json.loads(os.environ.get("ROWMILL_OUTPUT", "null"))
+    sys.path.insert(0, os.getcwd())
+    try:
+        hook = load(entry, params)
+    except Exception as error:
+        traceback.print_exception(error)
+        what = f"`{entry}` cannot be loaded: {named(error)}"
+        answers.tell("setup", what, f"with `{sys.executable}`:\n{traced(error).strip()}")
+        return 1
+    for batch in pa.ipc.open_stream(questions):
+        try:
+            answers.send(as_batch(hook(batch), batch.num_rows, declared))
+        except BrokenPipeError:
+            return 1
+        except Misfit as misfit:
+            answers.tell("misfit", misfit.what, misfit.more)
+        except Exception as error:
+            trace = traced(error).strip()
+            print(trace, file=sys.stderr, flush=True)
+            answers.tell("raised", f"it raised {named(error)}", "\n".join(trace.split("\n")[-12:]))
+        sys.stdout.flush()
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,276 @@
+//! Hooks that are Python classes and functions.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::command::Place;
+use crate::hook::{can_run, rejects, rows, wait_for_none_in};
+
+const DEFINITION: &str = r#"version = 1
+name = "hooked"
+
+[sources.a]
+type = "jsonl"
+path = "a.jsonl"
+
+[transforms.features]
+type = "python"
+entry = "hooks.entries:ENTRY"
+batch_rows = 8
+MORE
+
+[dataset]
+max_row_bytes = "64KiB"
+"#;
+
+/// The columns of most entries.
+const X: &str = "output.x = { dtype = \"int64\" }";
+
+fn definition(entry: &str, more: &str) -> String {
+    DEFINITION.replace("ENTRY", entry).replace("MORE", more)
+}
+
+fn place(entry: &str, more: &str) -> Place {
+    let place = Place::new();
+    let line = |n: usize| format!("{{\"n\": {n}, \"text\": \"{}\"}}\n", ["a", "bc"][n % 2]);
+    place.write("a.jsonl", (0..12).map(line).collect::<String>());
+    place.write("hooks/entries.py", include_str!("entries.py"));
+    place.write("p.toml", definition(entry, more));
+    place
+}
+
+/// How often Python was started.
+fn n_starts(place: &Place) -> usize {
+    fs::read_to_string(place.path("starts.txt")).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn classes_and_functions_are_called_with_their_parameters() {
+    if !can_run() {
+        return;
+    }
+    for (entry, params, at_3) in [
+        ("Scaled", "params = { factor = 2, offset = 1 }", 7),
+        ("scaled", "params = { factor = 5 }", 15),
+        ("table", "", 3),
+        ("prints", "", 3),
+        ("reads", "", 3),
+    ] {
+        let place = place(entry, &format!("{X}\ninput = [\"n\"]\n{params}"));
+        let ran = place.done(&["--log-level", "info", "run", "p.toml"]);
+        assert_eq!(rows(&place)[3]["x"], at_3, "{entry}");
+        if entry == "prints" {
+            for text in ["hello from the hook", "hello from its child"] {
+                assert!(ran.stderr.lines().any(|l| l.contains("worker=0") && l.contains(text)));
+            }
+        }
+        assert!(!place.path("hooks/__pycache__").exists());
+        wait_for_none_in(&place.path("."));
+    }
+}
+
+#[test]
+fn whatever_numpy_takes_becomes_a_column() {
+    if !can_run() {
+        return;
+    }
+    let output = r#"
+[transforms.features.output]
+tensor = { dtype = "float32", shape = [2] }
+brain = { dtype = "float32" }
+cube = { dtype = "uint8", shape = [2, 3] }
+big_endian = { dtype = "int32" }
+half = { dtype = "float16" }
+yes = { dtype = "bool" }
+masked = { dtype = "int64", nullable = true }
+list = { dtype = "int16", nullable = true }
+pairs = { dtype = "float32", shape = [2], nullable = true }
+bag = { dtype = "int16", kind = "ragged" }
+grads = { dtype = "float32", shape = [2], kind = "ragged", nullable = true }
+lists = { dtype = "int32", kind = "ragged" }
+text = { dtype = "utf8", nullable = true }
+words = { dtype = "utf8" }
+raw = { dtype = "binary" }
+json = { dtype = "json" }
+arrow = { dtype = "int64" }
+named = { dtype = "utf8" }
+nothing = { dtype = "float64", shape = [3], nullable = true }"#;
+    let place = place("everything", &output.replace("text =", "texts ="));
+    let entries = include_str!("entries.py").replace("\"text\": [None", "\"texts\": [None");
+    place.write("hooks/entries.py", entries);
+    place.done(&["run", "p.toml"]);
+    place.done(&["verify", place.current("data", "hooked").to_str().unwrap()]);
+    let rows = rows(&place);
+    let at = |row: usize, column: &str| rows[row][column].clone();
+    for (row, column, want) in [
+        (3, "tensor", json!([3.0, 3.0])),
+        (3, "brain", json!(1.5)),
+        (4, "cube", json!([[4, 4, 4], [4, 4, 4]])),
+        (9, "big_endian", json!(9)),
+        (3, "half", json!(3.0)),
+        (4, "yes", json!(true)),
+        (4, "masked", json!(4)),
+        (5, "masked", Value::Null),
+        (1, "list", Value::Null),
+        (2, "list", json!(2)),
+        (2, "pairs", Value::Null),
+        (11, "pairs", json!([11.0, 11.5])),
+        (0, "bag", json!([])),
+        (5, "bag", json!([0, 1])),
+        (3, "grads", Value::Null),
+        (6, "grads", json!([])),
+        (8, "grads", json!([[8.0, 8.0], [8.0, 8.0]])),
+        (2, "lists", json!([0, 1])),
+        (0, "texts", Value::Null),
+        (7, "texts", json!("t7")),
+        (7, "words", json!("w7")),
+        (4, "arrow", json!(4)),
+        (5, "named", json!("bc")),
+        (5, "nothing", Value::Null),
+    ] {
+        assert_eq!(at(row, column), want, "{column} of row {row}");
+    }
+    let json = at(6, "json");
+    let json = json.as_str().map_or_else(|| json.clone(), |it| serde_json::from_str(it).unwrap());
+    assert_eq!(json, json!({"n": 6, "of": [1, null]}));
+}
+
+#[test]
+fn an_exception_is_the_fault_of_its_row() {
+    if !can_run() {
+        return;
+    }
+    let place = place("raises", &format!("{X}\non_error = \"quarantine\""));
+    place.done(&["run", "p.toml"]);
+    assert_eq!(rejects(&place), [("hook_raised".to_owned(), 5), ("hook_raised".to_owned(), 11)]);
+    assert_eq!(rows(&place).len(), 10);
+    let shards = place.current("data", "hooked").join("shards");
+    let shard = fs::read_dir(shards).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(shard.join("rejects.jsonl")).unwrap();
+    for want in [
+        "the hook does not answer: it raised ValueError: no luck with 5\"",
+        "it raised RuntimeError: <object object at 0x…>",
+    ] {
+        assert!(text.contains(want), "{text}");
+    }
+    // The parts were asked about without starting again: each batch and each guilty row were sent to a
+    // process that had raised nothing before.
+    assert_eq!(n_starts(&place), 5);
+
+    place.write("p.toml", definition("raises", X));
+    place.rowmill(&["run", "p.toml"]).fails(
+        3,
+        &["error[hook_raised]", "`a.jsonl`, row 5", "ValueError: no luck with 5", "entries.py"],
+    );
+    place.write("p.toml", definition("exits", X));
+    place.rowmill(&["run", "p.toml"]).fails(3, &["error[hook_died]", "exit status 3"]);
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
+fn hooks_that_cannot_be_had_say_what_is_in_the_way() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    place.write("bare", "#!/bin/sh\nexec python3 -I -S \"$@\"\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(place.path("bare"), mode).unwrap();
+    place.write("hooks/broken.py", "import no_such_package\n");
+    place.write("hooks/syntax.py", "def x(:\n");
+    for (entry, more, want) in [
+        ("nothing", "", "`hooks.entries:nothing` cannot be loaded: AttributeError: module"),
+        ("Uncallable", "", "TypeError: Uncallable has no __call__(batch)"),
+        ("version", "", "TypeError: version is neither a class nor a function"),
+        ("Unready", "", "OSError: no weights"),
+        ("Scaled", "", "missing 1 required positional argument: 'factor'"),
+        ("broken", "", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("syntax", "", "SyntaxError: "),
+        ("table", "python = \"no/python\"", "cannot run `no/python`: No such file"),
+        ("table", "python = \"./bare\"", "needs pyarrow 15 or later and NumPy"),
+    ] {
+        let text = definition(entry, &format!("{X}\n{more}"));
+        let text = match entry {
+            "broken" | "syntax" => {
+                text.replace(&format!("hooks.entries:{entry}"), &format!("hooks.{entry}:x"))
+            }
+            _ => text,
+        };
+        place.write("p.toml", text);
+        let ran = place.rowmill(&["check", "p.toml"]);
+        ran.fails(1, &["error[hook-failed]", "transform `features`: ", want]);
+        assert!(!ran.stderr.contains("\\'"), "{}", ran.stderr);
+    }
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
+fn definitions_of_python_hooks_that_cannot_work_are_refused() {
+    let place = place("table", X);
+    let plain = definition("table", X);
+    for (from, to, want) in [
+        ("hooks.entries:table", "hooks/entries.py", "`hooks/entries.py` names no Python object"),
+        ("hooks.entries:table", "hooks.entries:", "names no Python object"),
+        ("hooks.entries:table", "hooks.other:table", "`hooks/other.py`"),
+        ("hooks.entries:table", "hooks.other:table", "file of transform `features`"),
+        ("batch_rows", "id = \"\"\nbatch_rows", "it is empty"),
+        ("batch_rows", "python = \"\"\nbatch_rows", "it is empty"),
+        ("batch_rows", "command = [\"x\"]\nbatch_rows", "command"),
+    ] {
+        place.write("p.toml", plain.replace(from, to));
+        let ran = place.rowmill(&["plan", "p.toml"]);
+        assert_ne!(ran.code, 0, "{to}");
+        assert!(ran.stderr.contains(want), "{to}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn answers_that_are_no_columns_end_the_run_and_say_what_came() {
+    if !can_run() {
+        return;
+    }
+    for (entry, want) in [
+        ("returns_nothing", "it returned NoneType, which is no table"),
+        ("returns_number", "column `x` cannot become Arrow: ValueError: it is a single value"),
+        ("too_few", "it was sent 8 rows and answered with 7"),
+        ("other_type", "`output.x` declares int64, and it answered with float32"),
+        ("other_shapes", "column `x` cannot become Arrow: ValueError: rows have shapes (1,), (2,)"),
+        ("mixed", "column `x` cannot become Arrow: "),
+        ("changes_type", "`output.x` declares int64, and it answered with int32"),
+        ("other_name", "it answered with a column `y` that is not declared"),
+    ] {
+        let place = place(entry, &format!("{X}\non_error = \"quarantine\""));
+        let text = if entry == "changes_type" { "batch_rows = 4" } else { "batch_rows = 8" };
+        let definition = fs::read_to_string(place.path("p.toml")).unwrap();
+        place.write("p.toml", definition.replace("batch_rows = 8", text));
+        let ran = place.rowmill(&["run", "p.toml"]);
+        ran.fails(1, &["error[hook-answer]", want]);
+        wait_for_none_in(&place.path("."));
+    }
+    let place = place("raises_always", X);
+    let ran = place.rowmill(&["run", "p.toml"]);
+    ran.fails(1, &["error[hook-failed]", "it has never answered: it raised KeyError: "]);
+}
+
+#[test]
+fn the_file_of_the_entry_is_part_of_the_dataset_and_the_interpreter_is_not() {
+    let place = place("table", X);
+    let names = |text: &str| {
+        place.write("p.toml", text);
+        let plan = place.json(&["plan", "p.toml"]);
+        (plan["cache_key"].clone(), plan["partitions"][0]["slot"].clone())
+    };
+    let plain = definition("table", X);
+    let first = names(&plain);
+    assert_eq!(names(&plain.replace("batch_rows", "python = \"python\"\nbatch_rows")), first);
+    assert_ne!(names(&plain.replace(":table", ":prints")).0, first.0);
+    assert_ne!(names(&plain.replace("batch_rows", "id = \"a\"\nbatch_rows")).0, first.0);
+    place.write("hooks/entries.py", "# another\n");
+    let changed = names(&plain);
+    assert_eq!(changed.0, first.0);
+    assert_ne!(changed.1, first.1);
+    fs::rename(place.path("hooks/entries.py"), place.path("hooks/x")).unwrap();
+    place.write("hooks/entries/__init__.py", "# another\n");
+    assert_ne!(names(&plain).1, changed.1);
+}
