@@ -19,7 +19,10 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "run")]
 pub(crate) use rejects::Behind;
-pub use rejects::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
+pub use rejects::{
+    BadRow, HOOK_DIED, HOOK_MEMORY, HOOK_RAISED, HOOK_TIMEOUT, INPUT_DAMAGED, NOT_UTF8, OnError,
+    ROW_TOO_LARGE, VALUE_MISFIT, is_unanswered,
+};
 
 /// Where a row stands: input (index in its partition's list), source row within the input, and its
 /// number among the rows that the source row has become (0 where it is one row).

@@ -45,6 +45,7 @@ pub(crate) fn build(
         on_error: rowmill::batch::OnError::Fail,
         commits: CommitPolicy::default(),
         limit: None,
+        retry: None,
     };
     let (mut partition, _) = Partition::open(Arc::clone(&place), stamps, options)?;
     let mut at = 0;

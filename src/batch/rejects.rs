@@ -19,6 +19,21 @@ pub const NOT_UTF8: &str = "not_utf8";
 /// Code of a value that its column's type cannot hold.
 pub const VALUE_MISFIT: &str = "value_misfit";
 
+/// Code of a row with which the process of a hook ended.
+pub const HOOK_DIED: &str = "hook_died";
+/// Code of a row on which a hook raised an exception.
+pub const HOOK_RAISED: &str = "hook_raised";
+/// Code of a row to which a hook gave no answer in time.
+pub const HOOK_TIMEOUT: &str = "hook_timeout";
+/// Code of a row for which a hook took more memory than it may.
+pub const HOOK_MEMORY: &str = "hook_memory";
+
+/// Whether a reject with this code stands for a row that a hook did not answer: asked again, it may.
+#[must_use]
+pub fn is_unanswered(code: &str) -> bool {
+    [HOOK_DIED, HOOK_RAISED, HOOK_TIMEOUT, HOOK_MEMORY].contains(&code)
+}
+
 /// Most characters of a reject's message; what is longer is cut off.
 const MESSAGE_CHARS: usize = 500;
 

@@ -129,6 +129,12 @@ pub(super) fn counted(n: u64, thing: &str) -> String {
     format!("{} {thing}{many}", HumanCount(n))
 }
 
+/// What can be done about rows that a hook did not answer.
+pub(super) fn unanswered(n_rows: u64) -> String {
+    let rows = counted(n_rows, "row");
+    format!("a hook did not answer {rows}: `rowmill run --retry-rejects` asks again")
+}
+
 /// The lines of a dataset and its inputs, of each source where there are several.
 pub(super) fn of_inputs(
     dataset: &str,

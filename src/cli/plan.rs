@@ -17,6 +17,7 @@ const LISTED: usize = 20;
 
 /// Arguments of `rowmill plan`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct PlanArgs {
     #[command(flatten)]
     definition: DefinitionArgs,
@@ -26,6 +27,9 @@ pub struct PlanArgs {
     /// List the cache keys that there are, and the settings in which they differ from this definition.
     #[arg(long, conflicts_with = "why")]
     keys: bool,
+    /// Plan a run that asks hooks again about rows that they did not answer.
+    #[arg(long, conflicts_with = "keys")]
+    retry_rejects: bool,
     /// Print a JSON document, with every partition.
     #[arg(long)]
     pub(super) json: bool,
@@ -38,6 +42,7 @@ pub(super) fn execute(
     console: &Console,
 ) -> Result<(), CliError> {
     let pipeline = args.definition.load(registry, console)?;
+    let pipeline = if args.retry_rejects { pipeline.retrying_rejects() } else { pipeline };
     if args.keys {
         let target = Target::of_pipeline(&pipeline);
         return keys::print(&target, &keys::keys(&target)?, args.json, console);
@@ -73,16 +78,24 @@ fn text(report: &PlanReport) -> String {
             line("partitions", format!("{} {what} ({})", HumanCount(n), HumanBytes(bytes)));
         }
     }
+    if report.asked_again > 0 {
+        let rows = counted(report.asked_again, "row");
+        line("retry", format!("hooks are asked again about {rows} that they did not answer"));
+    }
     if report.up_to_date {
         line("", "up to date: a run would build nothing".to_owned());
     }
     for partition in report.partitions.iter().take(LISTED) {
         let rows =
             partition.rows.map(|n| format!("  {:>11}", counted(n, "row"))).unwrap_or_default();
+        let again = match partition.asked_again {
+            0 => String::new(),
+            n => format!(", asks again about {}", counted(n, "row")),
+        };
         line(
             "",
             format!(
-                "{}  {:<5}  {:>11}  {:>11}{rows}  from {}",
+                "{}  {:<5}  {:>11}  {:>11}{rows}  from {}{again}",
                 partition.slot.get(..8).unwrap_or_default(),
                 partition.state.name(),
                 counted(partition.inputs, "file"),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::DefinitionArgs;
 use super::duration::Until;
-use super::output::{CliError, Console, STAT_NOTE, counted};
+use super::output::{CliError, Console, STAT_NOTE, counted, unanswered};
 use super::progress::{Progress, ProgressMode};
 use super::signals::Signals;
 use crate::config::Registry;
@@ -30,6 +30,9 @@ pub struct RunArgs {
     /// at a time of the day, such as `06:30`. The same command goes on.
     #[arg(long, value_name = "TIME", value_parser = Until::parse)]
     until: Option<Until>,
+    /// Ask hooks again about rows that they did not answer: the partitions that hold them are built again.
+    #[arg(long)]
+    retry_rejects: bool,
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub(super) json: bool,
@@ -41,7 +44,9 @@ pub(super) fn execute(
     registry: Registry,
     console: &Console,
 ) -> Result<(), CliError> {
-    let pipeline = Arc::new(args.definition.load(registry, console)?);
+    let pipeline = args.definition.load(registry, console)?;
+    let pipeline =
+        Arc::new(if args.retry_rejects { pipeline.retrying_rejects() } else { pipeline });
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -114,6 +119,15 @@ fn summary(report: &Report) -> String {
         for kind in &report.rejects {
             line("", kind.to_string());
         }
+    }
+    if report.unanswered > 0 {
+        line("", unanswered(report.unanswered));
+    }
+    if report.asked_again > 0 {
+        line(
+            "retried",
+            format!("{} that were not answered before", counted(report.asked_again, "row")),
+        );
     }
     for field in &report.interned {
         line(

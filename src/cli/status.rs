@@ -8,7 +8,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 
 use super::keys::{self, KeyReport};
-use super::output::{CliError, Console, counted};
+use super::output::{CliError, Console, counted, unanswered};
 use super::target::{Target, age, ago, iso};
 use crate::config::Registry;
 use crate::dataset::status::{BuildStatus, CompleteGeneration, Status};
@@ -76,6 +76,7 @@ fn generation_document(it: &CompleteGeneration) -> Value {
         "rows": it.n_rows,
         "rejected": it.rejected.values().sum::<u64>(),
         "rejected_by_stage": it.rejected,
+        "unanswered": it.n_unanswered,
         "partitions": it.n_partitions,
         "shards": it.n_shards,
         "bytes": it.n_bytes,
@@ -157,6 +158,9 @@ fn generation(it: &CompleteGeneration, line: &mut impl FnMut(&str, String)) {
     );
     for (stage, rejected) in &it.rejected {
         line("rejected", format!("{} by `{stage}`", counted(*rejected, "row")));
+    }
+    if it.n_unanswered > 0 {
+        line("", unanswered(it.n_unanswered));
     }
 }
 

@@ -88,6 +88,24 @@ impl Adopter {
         Ok(None)
     }
 
+    /// All records of the partition of `slot`, sorted by name.
+    #[must_use]
+    pub fn records_of(&self, slot: &str) -> &[RecordName] {
+        self.names.of_slot(slot)
+    }
+
+    /// The record that counted for the partition of `slot` before it was set aside; that of the current
+    /// manifest, where it names one.
+    ///
+    /// # Errors
+    /// The disk's, and a damaged record.
+    pub fn set_aside(&self, slot: &str) -> Result<Option<Record>> {
+        let names = self.names.of_slot(slot).iter();
+        let names = names.filter(|name| self.set_aside.contains(name.as_str()));
+        let name = names.min_by_key(|name| !self.current.contains(name.as_str()));
+        name.map(|name| self.read(name)).transpose()
+    }
+
     fn read(&self, name: &RecordName) -> Result<Record> {
         Record::read(&*self.storage, self.home.dir(), self.home.cache_key(), name)
     }

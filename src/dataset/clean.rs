@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::error::{DatasetError, Result};
+use super::facts::Facts;
 use super::home::{Home, Workplace, is_hex};
 use super::manifest::Manifest;
 use super::record::{Record, RecordName, RecordNames};
@@ -242,6 +243,7 @@ impl Kept {
         let own: BTreeSet<&str> =
             current.into_iter().flat_map(|it| &it.partitions).map(|it| &*it.slot).collect();
         let is_finished = current.is_some()
+            && !Facts::read(storage, home)?.retrying
             && planned.iter().all(|slot| own.contains(&**slot) && !begun.contains(slot));
         if is_finished {
             return Ok(());

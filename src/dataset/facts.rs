@@ -73,6 +73,9 @@ pub struct Facts {
     pub cuts: BTreeMap<String, BTreeMap<String, Fact<Vec<u64>>>>,
     /// Types of the columns, by source.
     pub schemas: BTreeMap<String, Fact<Value>>,
+    /// Whether a retry of rejects was begun and has not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retrying: bool,
     /// Records that are not adopted although their contents agree: their rejects are tried again.
     pub set_aside: BTreeSet<String>,
     version: u32,
@@ -81,7 +84,7 @@ pub struct Facts {
 impl Default for Facts {
     fn default() -> Self {
         let (cuts, schemas, set_aside) = Default::default();
-        Self { cuts, schemas, set_aside, version: VERSION }
+        Self { cuts, schemas, retrying: false, set_aside, version: VERSION }
     }
 }
 

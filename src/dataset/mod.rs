@@ -32,6 +32,7 @@ mod publish;
 pub mod reader;
 pub mod record;
 mod record_name;
+pub mod retry;
 mod run_note;
 mod selection;
 pub mod sentinel;

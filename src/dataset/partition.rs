@@ -17,6 +17,7 @@ use super::adopt::whole;
 use super::error::Result;
 use super::home::Workplace;
 use super::record::{Record, RecordName, ShardEntry};
+use super::retry::Retry;
 use super::stamps::Stamps;
 use crate::batch::{Batch, OnError};
 use crate::fingerprint::{Fingerprinting, Stamp};
@@ -48,6 +49,8 @@ pub struct PartitionOptions {
     pub commits: CommitPolicy,
     /// Source rows that are left to read, where they are limited; stands in the record.
     pub limit: Option<u64>,
+    /// The retry of rejects that is under way.
+    pub retry: Option<Arc<Retry>>,
 }
 
 /// A partition that is being built.
@@ -59,6 +62,7 @@ pub struct Partition {
     root: String,
     part: Arc<Part>,
     limit: Option<u64>,
+    retry: Option<Arc<Retry>>,
     writer: Writer,
 }
 
@@ -83,8 +87,18 @@ impl Partition {
         stamps: Arc<Stamps>,
         options: PartitionOptions,
     ) -> Result<(Self, Resume)> {
-        let PartitionOptions { slot, part, root, schema, stages, limits, on_error, commits, limit } =
-            options;
+        let PartitionOptions {
+            slot,
+            part,
+            root,
+            schema,
+            stages,
+            limits,
+            on_error,
+            commits,
+            limit,
+            retry,
+        } = options;
         begin(&place, &slot, &root, &part, stamps.fingerprinting())?;
         let inputs = part.inputs.iter().map(|input| ShardInput {
             path: input.input.path.clone(),
@@ -103,7 +117,7 @@ impl Partition {
             commits,
         };
         let (writer, resume) = Writer::open(Arc::clone(place.storage()), options)?;
-        Ok((Self { place, stamps, slot, root, part, limit, writer }, resume))
+        Ok((Self { place, stamps, slot, root, part, limit, retry, writer }, resume))
     }
 
     /// What it reads.
@@ -150,7 +164,7 @@ impl Partition {
     /// # Errors
     /// The disk's; digests of other inputs; books that do not close.
     pub fn finish(self, digests: &[InputDigest]) -> Result<Built> {
-        let Self { place, stamps, slot, root, part, limit, writer } = self;
+        let Self { place, stamps, slot, root, part, limit, retry, writer } = self;
         let finished = writer.finish()?;
         let entry = |shard: &SealedShard| ShardEntry {
             bytes: shard.bytes(),
@@ -166,6 +180,9 @@ impl Partition {
         }
         stamps.sync()?;
         let name = record.write(&place)?;
+        if let Some(retry) = retry {
+            retry.built(&place, &name)?;
+        }
         clear(&place, &slot)?;
         Ok(Built { name, record, shards: finished.shards })
     }

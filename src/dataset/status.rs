@@ -12,11 +12,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::error::{DatasetError, Result};
+use super::facts::Facts;
 use super::home::Home;
 use super::manifest::Manifest;
 use super::record::{BooksByStage, Record, RecordName, RecordNames};
 use super::run_note::RunNote;
-use crate::shard::{Glance, layout};
+use crate::shard::{Glance, layout, unanswered};
 use crate::storage::Storage;
 
 /// How far a dataset is.
@@ -41,6 +42,8 @@ pub struct CompleteGeneration {
     pub n_rows: u64,
     /// Rows rejected, by the stage that rejected them.
     pub rejected: BTreeMap<String, u64>,
+    /// Those of them that a hook did not answer.
+    pub n_unanswered: u64,
     /// Partitions.
     pub n_partitions: u64,
     /// Shards.
@@ -98,10 +101,12 @@ impl Status {
         let is_built = note
             .as_ref()
             .is_none_or(|note| current.as_ref().is_some_and(|(_, it)| it.holds_slots(&note.slots)));
-        let build = if is_built && open.is_empty() && current.is_some() {
+        let facts = Facts::read(storage, home)?;
+        let build = if is_built && open.is_empty() && current.is_some() && !facts.retrying {
             None
         } else {
-            Some(look.build(note.as_ref(), open, current.as_ref().map(|(_, it)| it))?)
+            let current = current.as_ref().map(|(_, it)| it);
+            Some(look.build(note.as_ref(), open, current, &facts.set_aside)?)
         };
         let generation = match current {
             Some((sentinel, it)) => Some(CompleteGeneration {
@@ -109,6 +114,7 @@ impl Status {
                 completed: storage.modified(&home.sentinel())?,
                 n_rows: sentinel.rows(),
                 rejected: rejected(&it.dataset.books),
+                n_unanswered: unanswered_of(storage, home, &it)?,
                 n_partitions: it.dataset.partitions,
                 n_shards: sentinel.shards(),
                 n_bytes: it.dataset.bytes,
@@ -146,6 +152,7 @@ impl Look<'_> {
         note: Option<&RunNote>,
         open: Vec<OpenPartition>,
         current: Option<&Manifest>,
+        set_aside: &BTreeSet<String>,
     ) -> Result<BuildStatus> {
         let names = RecordNames::list(self.storage, self.home)?;
         let planned: BTreeSet<&str> = match &note {
@@ -155,12 +162,12 @@ impl Look<'_> {
         let mut done: BTreeMap<&str, (u64, u64)> = current
             .into_iter()
             .flat_map(|it| &it.partitions)
-            .filter(|it| planned.contains(&*it.slot))
+            .filter(|it| planned.contains(&*it.slot) && !set_aside.contains(&it.record))
             .map(|it| (it.slot.as_str(), (it.rows, rejected(&it.books).values().sum())))
             .collect();
         for name in names.iter().filter(|name| planned.contains(name.slot())) {
             self.sign(&self.home.partitions().join(name.as_str()))?;
-            if done.contains_key(name.slot()) {
+            if done.contains_key(name.slot()) || set_aside.contains(name.as_str()) {
                 continue;
             }
             let key = self.home.cache_key();
@@ -210,6 +217,19 @@ pub(super) fn begun(storage: &dyn Storage, home: &Home) -> Result<BTreeSet<Strin
     let open = storage.list(&home.work().join("open"))?.unwrap_or_default();
     slots.extend(open.into_iter().map(|entry| entry.name));
     Ok(slots)
+}
+
+/// Rows of a generation that a hook did not answer. Only shards of partitions with rejects are looked at.
+fn unanswered_of(storage: &dyn Storage, home: &Home, manifest: &Manifest) -> Result<u64> {
+    let (mut n, mut shards) = (0, manifest.shards.iter());
+    for partition in &manifest.partitions {
+        let n_shards = usize::try_from(partition.shards).unwrap_or(usize::MAX);
+        let has_rejects = !rejected(&partition.books).is_empty();
+        for shard in shards.by_ref().take(n_shards).filter(|_| has_rejects) {
+            n += unanswered(storage, &home.shard(&shard.id))?;
+        }
+    }
+    Ok(n)
 }
 
 fn rejected(books: &BooksByStage) -> BTreeMap<String, u64> {

@@ -44,6 +44,8 @@ pub struct Pipeline {
     /// In dataset order: the inputs of one come behind those of the one before.
     pub(super) sources: Vec<SourceStage>,
     pub(super) transforms: Vec<Arc<dyn Transform>>,
+    /// Whether rows that a hook did not answer are asked about again.
+    pub(super) retries_rejects: bool,
 }
 
 /// A source, and what its rows go through.
@@ -124,7 +126,8 @@ impl Pipeline {
                 made.map(Arc::from).map_err(|e| PipelineError::settings(&t.name, e))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { definition, identity, home, storage, sources, transforms })
+        let retries_rejects = false;
+        Ok(Self { definition, identity, home, storage, sources, transforms, retries_rejects })
     }
 
     /// What is odd about the definition, but not wrong.
@@ -169,6 +172,13 @@ impl Pipeline {
     /// A folder that cannot be read.
     pub fn is_complete(&self) -> Result<bool, PipelineError> {
         Ok(Manifest::current_shards(&*self.storage, self.home.dir())?.is_some())
+    }
+
+    /// The same, asking again about rows that a hook did not answer: partitions with such rejects are
+    /// built again. A retry that was begun and has not ended is gone on with, here and without this.
+    #[must_use]
+    pub fn retrying_rejects(self) -> Self {
+        Self { retries_rejects: true, ..self }
     }
 
     /// The place of the transform of index `index`.

@@ -23,6 +23,7 @@ mod plan;
 mod reading;
 mod rejects;
 mod report;
+mod retry;
 mod rows;
 mod run;
 mod side;

@@ -251,6 +251,7 @@ impl Sink {
             on_error: pipeline.definition.data.dataset.rejects.on_error,
             commits: CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) },
             limit: limit.as_ref().map(RowLimit::left),
+            retry: context.plan.retry.clone(),
         };
         let (place, stamps) = (Arc::clone(&context.place), Arc::clone(&context.stamps));
         let (writer, resume) = Partition::open(place, stamps, options)?;

@@ -13,6 +13,7 @@ use super::assembly::SourceStage;
 use super::listed::{Listed, ListedSource};
 use super::memory::{Demand, GroupDemand, Rejecting};
 use super::rejects::RejectsOf;
+use super::retry::Again;
 use super::side::SideDigests;
 use super::{
     MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
@@ -22,6 +23,7 @@ use crate::dataset::adopt::Adopter;
 use crate::dataset::facts::Facts;
 use crate::dataset::merge::MERGE_BYTES;
 use crate::dataset::record::RecordName;
+use crate::dataset::retry::Retry;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, plan as division};
 use crate::fingerprint::{InputName, slot, types_to_json};
@@ -54,6 +56,8 @@ pub(super) struct Plan {
     pub(super) hashed: Hashed,
     /// The memory bound.
     pub(super) bound: MemoryBound,
+    /// The retry of rejects that is under way.
+    pub(super) retry: Option<Arc<Retry>>,
 }
 
 /// Inputs that were hashed because no stamp told their digest.
@@ -86,6 +90,8 @@ pub(super) struct Planned {
     pub(super) state: State,
     /// Source rows that a limit leaves it, as far as that was known.
     pub(super) left: Option<u64>,
+    /// Rows that a hook did not answer, for which it is built again.
+    pub(super) asked_again: u64,
     division: division::Planned,
     side: Vec<Input>,
 }
@@ -165,6 +171,7 @@ impl Pipeline {
         let partitions: Vec<_> =
             plan.partitions.iter().map(|p| self.partition_report(plan, p)).collect();
         let is_done = plan.partitions.iter().all(|p| matches!(p.state, State::Done(_)));
+        let asked_again = partitions.iter().map(|p| p.asked_again).sum();
         let rows: Option<u64> = partitions.iter().map(|p| p.rows).sum();
         let limit = self.definition.data.dataset.limit_rows.unwrap_or(u64::MAX);
         Ok(PlanReport {
@@ -173,6 +180,7 @@ impl Pipeline {
             name: self.home.name().to_owned(),
             cache_key: self.home.cache_key().to_owned(),
             up_to_date: is_done && self.is_complete()?,
+            asked_again,
             fingerprint: self.definition.run.fingerprint,
             inputs: plan.inputs().count() as u64,
             input_bytes: plan.inputs().map(|input| input.size).sum(),
@@ -202,6 +210,7 @@ impl Pipeline {
             inputs: inputs.len() as u64,
             bytes: planned.bytes,
             rows,
+            asked_again: planned.asked_again,
         }
     }
 
@@ -279,6 +288,7 @@ impl Pipeline {
             Arc::clone(&stamps),
             facts.set_aside.clone(),
         )?;
+        let again = Again::new(self, &adopter, &facts);
         let mut digests: Vec<_> =
             self.sources.iter().map(|stage| SideDigests::new(stage, &stamps)).collect();
         let mut hashed = Hashed::default();
@@ -313,21 +323,16 @@ impl Pipeline {
             } else {
                 None
             };
-            let progress = if let Some(done) = reused {
-                if let Some(limit) = &mut limit {
-                    limit.spend(done.source_rows);
+            let asked_again = again.rows(&slot, reused.as_ref())?;
+            match (&mut limit, &reused) {
+                (Some(limit), Some(done)) => limit.spend(done.source_rows),
+                (Some(limit), None) => {
+                    is_known = false;
+                    limit.spend(self.rows_hint(source, &part.inputs).unwrap_or(0));
                 }
-                State::Done(done)
-            } else {
-                is_known = limit.is_none();
-                if let (Some(limit), Some(rows)) =
-                    (&mut limit, self.rows_hint(source, &part.inputs))
-                {
-                    limit.spend(rows);
-                }
-                let begun = self.storage.stat(&self.home.begun(&slot))?;
-                if begun.is_some() { State::Begun } else { State::New }
-            };
+                (None, _) => {}
+            }
+            let progress = again.state(&slot, reused, asked_again)?;
             if !matches!(progress, State::Done(_)) {
                 largest_part = largest_part.max(held_bytes(&part));
             }
@@ -339,6 +344,7 @@ impl Pipeline {
                 bytes,
                 state: progress,
                 left,
+                asked_again,
                 division,
                 side,
             });
@@ -347,7 +353,11 @@ impl Pipeline {
         let bound = bound_of(n_to_build, largest_part)?;
         drop(digests);
         let Listed { schema, sources, .. } = listed;
-        Ok(Plan { schema, sources, partitions, stamps, hashed, bound })
+        let retry = match place {
+            Some(place) => again.retry(place, facts, &partitions)?,
+            None => None,
+        };
+        Ok(Plan { schema, sources, partitions, stamps, hashed, bound, retry })
     }
 
     /// Source rows of inputs, where they are known without reading them.

@@ -15,10 +15,11 @@ use serde::Serialize;
 
 use super::contents::input_path;
 use super::{Pipeline, PipelineError};
+use crate::batch::is_unanswered;
 use crate::books::{Budget, MaxRejects, OverBudget, StageBooks, judge};
 use crate::dataset::DatasetError;
 use crate::dataset::record::{BooksByStage, Record};
-use crate::shard::{Reject, Shard, layout};
+use crate::shard::{Reject, Shard, layout, unanswered};
 use crate::storage::Storage;
 
 /// Kinds of rejects that an error names.
@@ -86,6 +87,12 @@ impl Rejects {
             }
         }
         Ok(())
+    }
+
+    /// How many of them a hook did not answer.
+    pub(super) fn unanswered(&self) -> u64 {
+        let kinds = self.kinds.values().filter(|kind| is_unanswered(&kind.code));
+        kinds.map(|kind| kind.rows).sum()
     }
 
     /// The kinds, the most frequent first.
@@ -178,6 +185,15 @@ impl RejectsOf {
         let has_some = record.books.values().any(|books| books.rejected > 0);
         let ids = record.shards.iter().filter(|_| has_some).map(|shard| shard.id.clone());
         Self { books: record.books.clone(), shards: ids.collect() }
+    }
+}
+
+impl RejectsOf {
+    /// How many of them a hook did not answer.
+    pub(super) fn unanswered(&self, pipeline: &Pipeline) -> Result<u64, PipelineError> {
+        let shards = self.shards.iter().map(|id| pipeline.home.shard(id));
+        let counts = shards.map(|dir| unanswered(&*pipeline.storage, &dir));
+        counts.sum::<Result<u64, _>>().map_err(|e| DatasetError::from(e).into())
     }
 }
 

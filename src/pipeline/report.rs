@@ -31,6 +31,10 @@ pub struct Report {
     pub rejected: u64,
     /// The same by stage and code, the most frequent kind first.
     pub rejects: Vec<super::RejectReport>,
+    /// Those of them that a hook did not answer: `--retry-rejects` asks again.
+    pub unanswered: u64,
+    /// Such rows of earlier runs that this one asked about again.
+    pub asked_again: u64,
     /// Rows that were durable before this run and were not computed again.
     pub resumed_rows: u64,
     /// Partitions in the dataset.
@@ -105,6 +109,8 @@ pub struct PlanReport {
     pub cache_key: String,
     /// Whether the dataset is complete and a run would build nothing.
     pub up_to_date: bool,
+    /// Rows that a hook did not answer and would be asked about again.
+    pub asked_again: u64,
     /// How inputs are told to be the ones that were read before.
     pub fingerprint: Fingerprinting,
     /// Files to read.
@@ -156,6 +162,8 @@ pub struct PartitionReport {
     pub bytes: u64,
     /// Rows, where they are known.
     pub rows: Option<u64>,
+    /// Rows that a hook did not answer, for which it is built again.
+    pub asked_again: u64,
 }
 
 /// How far a partition is.

@@ -69,9 +69,14 @@ impl Pipeline {
         let built = self.build_all(&context, &stop).await;
         let pipeline = Arc::clone(self);
         let ended = on_thread(move || pipeline.end_transforms()).await;
+        let pipeline = Arc::clone(self);
+        if let (Err(PipelineError::Rejects { .. }), Some(retry)) = (&built, &plan.retry) {
+            // What is current stays what counts; the next retry asks about all of it.
+            let (retry, place) = (Arc::clone(retry), Arc::clone(&place));
+            on_thread(move || Ok(retry.end(&place)?)).await?;
+        }
         let built = built?;
         ended?;
-        let pipeline = Arc::clone(self);
         let Built { partitions, newly, reused, resumed_rows } = built;
         let was_complete = self.is_complete()?;
         let mut report = on_thread(move || pipeline.finish(&place, &plan, &partitions)).await?;
@@ -79,6 +84,7 @@ impl Pipeline {
         report.up_to_date = newly == 0 && was_complete;
         report.resumed_rows = resumed_rows;
         report.reused_partitions = reused;
+        report.asked_again = context.plan.partitions.iter().map(|p| p.asked_again).sum();
         report.seconds = began.elapsed().as_secs_f64();
         report.peak_rss_bytes = peak_rss_bytes();
         report.stages = context.meters.report();
@@ -239,6 +245,9 @@ impl Pipeline {
             place.set_current(&sentinel)?;
         }
         partition::clear_all(place)?;
+        if let Some(retry) = &plan.retry {
+            retry.end(place)?;
+        }
         self.describe()
     }
 
@@ -294,6 +303,8 @@ impl Pipeline {
             shards: dataset.n_shards() as u64,
             bytes: dataset.about().bytes,
             rejected,
+            unanswered: rejects.unanswered(),
+            asked_again: 0,
             rejects: rejects.reports(),
             resumed_rows: 0,
             partitions: dataset.about().partitions,

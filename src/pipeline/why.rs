@@ -99,7 +99,9 @@ pub enum Reason {
     Limit,
     /// The inputs are the same, but others stand with them.
     Regrouped,
-    /// It was built, but its shards are not there, or its record is to be set aside.
+    /// A hook did not answer all of its rows, and is asked again.
+    Unanswered,
+    /// It was built, but its shards are not there.
     Shards,
 }
 
@@ -118,6 +120,7 @@ impl Reason {
             Self::Types => "columns have other types",
             Self::Limit => "limit_rows leaves another number of rows",
             Self::Regrouped => "the same, but grouped otherwise",
+            Self::Unanswered => "a hook is asked again about rows that it did not answer",
             Self::Shards => "built before, but its shards are gone",
         }
     }
@@ -227,6 +230,9 @@ impl Search<'_> {
         let old: Vec<&Record> =
             records.iter().filter_map(|record| before.records.get(record)).collect();
         self.side_inputs(stage, part, &old, &mut found)?;
+        if planned.asked_again > 0 {
+            found.insert((Reason::Unanswered, String::new()));
+        }
         if self.is_other_row {
             found.insert((Reason::Types, String::new()));
         }

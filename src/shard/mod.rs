@@ -61,6 +61,7 @@ mod stream;
 mod structure;
 mod sums;
 mod trash;
+mod unanswered;
 mod verify;
 #[cfg(test)]
 mod verify_tests;
@@ -83,6 +84,7 @@ pub use seal::SealedShard;
 #[cfg(feature = "run")]
 pub(crate) use sift::sift;
 pub use trash::{discard, empty_trash};
+pub use unanswered::{unanswered, unanswered_so_far};
 pub(crate) use verify::verify_keyed;
 pub use verify::verify_shard;
 pub use writer::Writer;

@@ -194,6 +194,7 @@ impl Fake {
             on_error: rowmill::batch::OnError::Fail,
             commits: CommitPolicy { bytes: 1, interval: None },
             limit: None,
+            retry: None,
         };
         let (mut partition, resume) =
             Partition::open(Arc::clone(place), Arc::clone(stamps), options)?;

@@ -21,3 +21,4 @@ mod hook;
 mod kills;
 mod misbehaviour;
 mod python;
+mod retry;

@@ -20,17 +20,8 @@ use super::HookError;
 use super::notice::{NoticeKind, printable};
 use super::pool::{Pool, Unanswered};
 use super::worker::Failure;
-use crate::batch::BadRow;
+use crate::batch::{BadRow, HOOK_DIED, HOOK_MEMORY, HOOK_RAISED, HOOK_TIMEOUT};
 use crate::transforms::{Stopped, TransformError};
-
-/// Code of a row with which the process of a hook ended.
-pub(super) const HOOK_DIED: &str = "hook_died";
-/// Code of a row on which a hook raised an exception.
-pub(super) const HOOK_RAISED: &str = "hook_raised";
-/// Code of a row to which a hook gave no answer in time.
-pub(super) const HOOK_TIMEOUT: &str = "hook_timeout";
-/// Code of a row for which a hook took more memory than it may.
-pub(super) const HOOK_MEMORY: &str = "hook_memory";
 
 /// What came of a batch.
 #[derive(Debug)]
