@@ -13,7 +13,8 @@ mod rejects;
 
 use std::collections::BTreeMap;
 
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_data::ArrayData;
 use arrow_schema::ArrowError;
 use serde::{Deserialize, Serialize};
 
@@ -348,8 +349,7 @@ impl Batch {
         Ok(Self { rows, provenance, events, restart: self.restart })
     }
 
-    /// Bytes of memory that the batch holds on to. Of buffers shared with other slices all bytes
-    /// count: as long as one slice is there, so are they.
+    /// Bytes of memory that the batch holds on to ([`memory_bytes`], and those of events).
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let event_bytes = |event: &Event| {
@@ -359,9 +359,33 @@ impl Batch {
             };
             size_of::<Event>() + size_of_val(event.path.as_slice()) + text_bytes
         };
-        self.rows.get_array_memory_size()
+        memory_bytes(&self.rows)
             + size_of_val(self.provenance.runs.as_slice())
             + self.events.iter().map(event_bytes).sum::<usize>()
+    }
+}
+
+/// Bytes of memory that rows hold on to. Of what is shared with other slices all bytes count: as long
+/// as one slice is there, so are they. What columns share counts once.
+#[must_use]
+pub fn memory_bytes(rows: &RecordBatch) -> usize {
+    let mut seen = BTreeMap::new();
+    let mut structs = 0;
+    for column in rows.columns() {
+        structs += size_of::<ArrayData>();
+        add_buffers(&column.to_data(), &mut seen);
+    }
+    structs + seen.values().sum::<usize>()
+}
+
+/// Adds what `array` keeps in memory, by where that begins.
+fn add_buffers(array: &ArrayData, seen: &mut BTreeMap<usize, usize>) {
+    let nulls = array.nulls().map(|nulls| nulls.inner().inner());
+    for buffer in array.buffers().iter().chain(nulls) {
+        seen.insert(buffer.data_ptr().as_ptr().addr(), buffer.capacity());
+    }
+    for child in array.child_data() {
+        add_buffers(child, seen);
     }
 }
 
@@ -369,7 +393,7 @@ impl Batch {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{Array, Int64Array};
+    use arrow_array::Int64Array;
 
     use super::*;
 

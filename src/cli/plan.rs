@@ -10,7 +10,7 @@ use super::target::Target;
 use super::{DefinitionArgs, keys, why};
 use crate::config::Registry;
 use crate::fingerprint::Fingerprinting;
-use crate::pipeline::{MemoryBound, PartitionState, PlanReport};
+use crate::pipeline::{HookBound, MemoryBound, PartitionState, PlanReport};
 
 /// Partitions that are listed one by one; the rest is summed up.
 const LISTED: usize = 20;
@@ -138,6 +138,19 @@ fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
         ("writer", bound.writer_bytes),
     ] {
         line("", format!("  {what:<11}{}", HumanBytes(bytes)));
+        if what != "transforms" {
+            continue;
+        }
+        for HookBound { name, at_once, cutting_bytes, answers_bytes } in &bound.hooks {
+            line(
+                "",
+                format!(
+                    "    of which `{name}`: {} to cut batches, {} for answers ({at_once} at once)",
+                    HumanBytes(*cutting_bytes),
+                    HumanBytes(*answers_bytes),
+                ),
+            );
+        }
     }
     if bound.index_bytes > 0 {
         line("", format!("a large row for an index {}", HumanBytes(bound.index_bytes)));

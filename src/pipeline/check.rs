@@ -177,7 +177,7 @@ impl Pipeline {
 /// The first batch that is cut of these.
 fn first_cut(mut cutter: Cutter, batches: &[Batch]) -> Result<Option<Batch>, ArrowError> {
     for batch in batches {
-        if let Some(first) = cutter.push(batch)?.into_iter().next() {
+        if let Some(first) = cutter.push(batch).next()? {
             return Ok(Some(first));
         }
     }

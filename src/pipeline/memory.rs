@@ -47,12 +47,23 @@ pub(super) struct Demand {
 }
 
 /// What transforms that run together take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct GroupDemand {
-    /// What they hold per byte they are given, in percent, multiplied up.
+    /// The first of them, where it says how its batches are cut.
+    pub(super) hook: Option<HookDemand>,
+    /// Transforms beside the hook.
+    pub(super) plain: usize,
+    /// What these hold per byte they are given, in percent, multiplied up.
     pub(super) growth_percent: u64,
-    /// How their batches are cut, where they say so.
-    pub(super) batching: Option<Batching>,
+}
+
+/// A transform that says how its batches are cut.
+#[derive(Debug, Clone)]
+pub(super) struct HookDemand {
+    /// Its name.
+    pub(super) name: String,
+    /// What it says.
+    pub(super) rule: Batching,
 }
 
 /// Which stages quarantine bad rows.
@@ -77,6 +88,8 @@ pub struct MemoryBound {
     pub jobs: usize,
     /// Threads that transform, per partition.
     pub workers: usize,
+    /// What hooks take of [`MemoryBound::transforms_bytes`].
+    pub hooks: Vec<HookBound>,
     /// About the most bytes in a batch.
     pub batch_bytes: u64,
     /// Most bytes on each of a partition's edges.
@@ -97,6 +110,37 @@ pub struct MemoryBound {
     pub finish_bytes: u64,
 }
 
+/// What one partition takes for a hook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HookBound {
+    /// Its name.
+    pub name: String,
+    /// Batches that it is asked about at once. The partitions share its processes: all of these are at
+    /// work together where memory allows it.
+    pub at_once: usize,
+    /// The rows that its batches are cut from.
+    pub cutting_bytes: u64,
+    /// The answers to these batches. What it is asked about stands on the edge before it.
+    pub answers_bytes: u64,
+}
+
+/// How many things are done at once.
+#[derive(Debug, Clone, Copy)]
+struct Parallel {
+    jobs: usize,
+    /// Threads that transform, per partition.
+    workers: usize,
+    /// Batches that each hook is asked about at once, per partition.
+    asked: usize,
+}
+
+/// About how large batches are.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    batch: u64,
+    edge: u64,
+}
+
 impl MemoryBound {
     /// Finds the most parallel run that keeps the bound.
     ///
@@ -106,41 +150,56 @@ impl MemoryBound {
         let cores = demand.cores.max(1);
         let wanted = demand.jobs.unwrap_or(cores).min(demand.partitions.max(1)).max(1);
         let least = if demand.jobs.is_some() { wanted } else { 1 };
+        let processes = demand.hooks().map(|hook| hook.rule.workers).max().unwrap_or(1).max(1);
         for jobs in (least..=wanted).rev() {
-            for workers in (1..=cores.div_ceil(jobs)).rev() {
-                if let Some(bound) = Self::with(demand, jobs, workers) {
-                    return Ok(bound);
+            // All processes are to have something to do.
+            for asked in halved(processes, processes.div_ceil(jobs)) {
+                for workers in (1..=cores.div_ceil(jobs)).rev() {
+                    if let Some(bound) = Self::with(demand, Parallel { jobs, workers, asked }) {
+                        return Ok(bound);
+                    }
                 }
             }
         }
-        let needed = Self::sized(demand, least, 1, LEAST_BATCH, LEAST_BATCH).bound_bytes;
+        for asked in halved(processes.div_ceil(least), 1) {
+            let parallel = Parallel { jobs: least, workers: 1, asked };
+            if let Some(bound) = Self::with(demand, parallel) {
+                return Ok(bound);
+            }
+        }
+        let parallel = Parallel { jobs: least, workers: 1, asked: 1 };
+        let sizes = Sizes { batch: LEAST_BATCH, edge: LEAST_BATCH };
+        let needed = Self::sized(demand, parallel, sizes).bound_bytes;
         let jobs = match least {
             1 => "1 partition".to_owned(),
             n => format!("{n} partitions"),
         };
+        let of_hooks =
+            if demand.hooks().next().is_some() { "`answer_bytes` of hooks, " } else { "" };
         Err(PipelineError::Memory {
             given: exact(demand.memory),
             jobs,
             needed: exact(needed),
-            hint: "raise `memory` to at least that, lower `dataset.max_row_bytes` or \
-                   `dataset.intern_values`, or lower `jobs`"
-                .to_owned(),
+            hint: format!(
+                "raise `memory` to at least that, lower `dataset.max_row_bytes`, {of_hooks}or \
+                 `dataset.intern_values`, or lower `jobs`"
+            ),
         })
     }
 
-    /// The run with that many jobs and workers that has the largest batches and edges, if one fits.
-    fn with(demand: &Demand, jobs: usize, workers: usize) -> Option<Self> {
+    /// The run that does so much at once and has the largest batches and edges, if one fits.
+    fn with(demand: &Demand, parallel: Parallel) -> Option<Self> {
         let mut batch = demand.batch_bytes.max(LEAST_BATCH);
         loop {
-            let tight = Self::sized(demand, jobs, workers, batch, batch);
+            let tight = Self::sized(demand, parallel, Sizes { batch, edge: batch });
             if tight.bound_bytes <= demand.memory {
                 // What is left over makes the edges longer.
-                let spare = (demand.memory - tight.bound_bytes) / (2 * count(jobs));
+                let spare = (demand.memory - tight.bound_bytes) / (2 * count(parallel.jobs));
                 let most = batch.max(demand.row_bytes).max(MOST_EDGE);
                 let edges = 1 + demand.groups.iter().map(GroupDemand::edges).sum::<u64>();
                 let edge =
                     batch.max(demand.row_bytes).saturating_add(spare / edges.max(2)).min(most);
-                let roomy = Self::sized(demand, jobs, workers, batch, edge);
+                let roomy = Self::sized(demand, parallel, Sizes { batch, edge });
                 return Some(if roomy.bound_bytes <= demand.memory { roomy } else { tight });
             }
             if batch == LEAST_BATCH {
@@ -150,41 +209,52 @@ impl MemoryBound {
         }
     }
 
-    fn sized(demand: &Demand, jobs: usize, workers: usize, batch: u64, edge: u64) -> Self {
-        let piece = batch.max(demand.row_bytes);
+    fn sized(demand: &Demand, parallel: Parallel, sizes: Sizes) -> Self {
+        let Sizes { batch, edge } = sizes;
         let copy = |is_made: bool, bytes: u64| if is_made { bytes } else { 0 };
         let Rejecting { sources, transforms, dataset } = demand.rejecting;
+        // A batch is a row alone, however large, or several rows that are small together.
+        let mut passing = Passing { one: demand.row_bytes, many: batch };
+        let piece = passing.most();
         let reader_bytes =
             demand.reader_bytes.saturating_add(piece).saturating_add(copy(sources, piece));
         // Without transforms batches only pass by: nothing is held twice.
         let (mut edges_bytes, mut transforms_bytes) = (edge.max(piece), 0_u64);
-        let mut entering = piece;
         if demand.groups.is_empty() {
             edges_bytes = edges_bytes.saturating_add(edge.max(piece));
         }
+        let mut hooks = Vec::new();
         for group in &demand.groups {
-            let grow = |bytes: u64| (bytes / 100).saturating_mul(group.growth_percent.max(100));
-            let held = if let Some(rule) = group.batching {
-                let cut = rule.bytes.max(demand.row_bytes);
-                edges_bytes = edges_bytes.saturating_add(edge.max(cut));
-                // Gathered with what the first and the last piece are slices of, and copied.
-                let gathered = cut.saturating_mul(2).saturating_add(entering.saturating_mul(2));
-                // Of each batch that is asked about there is a copy on its way, beside the answer.
-                let answered = cut.saturating_add(rule.answer_bytes);
-                entering = grow(answered);
-                let asked = cut.saturating_add(rule.answer_bytes).saturating_add(entering);
-                let asked = asked.saturating_add(copy(transforms, entering));
-                gathered.saturating_add(asked.saturating_mul(count(rule.workers)))
+            let held = if let Some(HookDemand { name, rule }) = &group.hook {
+                let (cutting_bytes, asked) = passing.cut(rule);
+                let asked_edge = edge.max(asked.most());
+                edges_bytes = edges_bytes.saturating_add(asked_edge);
+                let at_once = rule.workers.min(parallel.asked).max(1);
+                let answers_bytes = rule.answer_bytes.saturating_mul(count(at_once));
+                passing = asked.plus(rule.answer_bytes);
+                // All that is asked about at once has room on the edge.
+                let answered = asked_edge.saturating_add(answers_bytes);
+                let mut held = cutting_bytes.saturating_add(answers_bytes);
+                held = held.saturating_add(copy(transforms, answered));
+                if group.plain > 0 {
+                    let grown = group.grow(answered);
+                    held = held.saturating_add(grown).saturating_add(copy(transforms, grown));
+                    passing = passing.map(|bytes| group.grow(bytes));
+                }
+                let name = name.clone();
+                hooks.push(HookBound { name, at_once, cutting_bytes, answers_bytes });
+                held
             } else {
-                entering = grow(entering);
+                passing = passing.map(|bytes| group.grow(bytes));
+                let entering = passing.most();
                 let in_flight =
                     entering.saturating_mul(2).saturating_add(copy(transforms, entering));
-                in_flight.saturating_mul(count(workers))
+                in_flight.saturating_mul(count(parallel.workers))
             };
             transforms_bytes = transforms_bytes.saturating_add(held);
-            edges_bytes = edges_bytes.saturating_add(edge.max(entering));
+            edges_bytes = edges_bytes.saturating_add(edge.max(passing.most()));
         }
-        let writer_bytes = demand.writer_bytes.saturating_add(copy(dataset, entering));
+        let writer_bytes = demand.writer_bytes.saturating_add(copy(dataset, passing.most()));
         let job = reader_bytes
             .saturating_add(edges_bytes)
             .saturating_add(transforms_bytes)
@@ -192,12 +262,13 @@ impl MemoryBound {
         Self {
             memory_bytes: demand.memory,
             bound_bytes: job
-                .saturating_mul(count(jobs))
+                .saturating_mul(count(parallel.jobs))
                 .saturating_add(demand.index_bytes)
                 .max(demand.finish_bytes)
                 .saturating_add(demand.inputs_bytes),
-            jobs,
-            workers,
+            jobs: parallel.jobs,
+            workers: parallel.workers,
+            hooks,
             batch_bytes: batch,
             edge_bytes: edge,
             inputs_bytes: demand.inputs_bytes,
@@ -211,11 +282,59 @@ impl MemoryBound {
     }
 }
 
-impl GroupDemand {
-    /// Edges that it adds.
-    fn edges(&self) -> u64 {
-        1 + u64::from(self.batching.is_some())
+impl Demand {
+    fn hooks(&self) -> impl Iterator<Item = &HookDemand> {
+        self.groups.iter().filter_map(|group| group.hook.as_ref())
     }
+}
+
+impl GroupDemand {
+    /// How often the length of an edge counts in what it adds: what stands on the edge before a hook may
+    /// be copied, and grow.
+    fn edges(&self) -> u64 {
+        if self.hook.is_some() { 4 + count(self.plain) } else { 1 }
+    }
+
+    fn grow(&self, bytes: u64) -> u64 {
+        (bytes / 100).saturating_mul(self.growth_percent.max(100))
+    }
+}
+
+/// The most bytes in a batch at one place.
+#[derive(Debug, Clone, Copy)]
+struct Passing {
+    /// Of one row.
+    one: u64,
+    /// Of several.
+    many: u64,
+}
+
+impl Passing {
+    fn most(self) -> u64 {
+        self.one.max(self.many)
+    }
+
+    fn map(self, change: impl Fn(u64) -> u64) -> Self {
+        Self { one: change(self.one), many: change(self.many) }
+    }
+
+    fn plus(self, bytes: u64) -> Self {
+        self.map(|it| it.saturating_add(bytes))
+    }
+
+    /// What is held while these batches are cut by `rule`, and the batches that come of it: slices
+    /// of at least half of what they keep in memory, or copies.
+    fn cut(self, rule: &Batching) -> (u64, Self) {
+        let kept = rule.bytes.saturating_mul(2);
+        let copied = rule.bytes.max(self.many / 2);
+        (kept.saturating_add(copied), Self { one: self.one, many: kept })
+    }
+}
+
+/// `most`, half of it and so on, down to `least`.
+fn halved(most: usize, least: usize) -> impl Iterator<Item = usize> {
+    let least = least.clamp(1, most.max(1));
+    std::iter::successors(Some(most.max(1)), move |n| (*n > least).then(|| (n / 2).max(least)))
 }
 
 fn count(n: usize) -> u64 {
@@ -239,7 +358,7 @@ mod tests {
             partitions: 8,
             batch_bytes: 4 << 20,
             row_bytes: 64 << 20,
-            groups: vec![GroupDemand { growth_percent: 100, batching: None }],
+            groups: vec![GroupDemand { hook: None, plain: 1, growth_percent: 100 }],
             rejecting: Rejecting::default(),
             inputs_bytes: 1 << 20,
             reader_bytes: 1 << 20,
@@ -265,7 +384,9 @@ mod tests {
             let two = Demand { jobs: Some(jobs), row_bytes: 8 << 20, ..demand() };
             let bound = |index_bytes| {
                 let demand = Demand { index_bytes, ..two.clone() };
-                MemoryBound::sized(&demand, jobs, 1, 4 << 20, 4 << 20).bound_bytes
+                let parallel = Parallel { jobs, workers: 1, asked: 1 };
+                let sizes = Sizes { batch: 4 << 20, edge: 4 << 20 };
+                MemoryBound::sized(&demand, parallel, sizes).bound_bytes
             };
             assert_eq!(bound(32 << 20) - bound(0), 32 << 20, "{jobs} jobs");
         }
@@ -276,7 +397,9 @@ mod tests {
         let plain = Demand { jobs: Some(1), cores: 1, row_bytes: 8 << 20, ..demand() };
         let needed = |rejecting| {
             let plain = plain.clone();
-            MemoryBound::sized(&Demand { rejecting, ..plain }, 1, 1, 4 << 20, 4 << 20).bound_bytes
+            let parallel = Parallel { jobs: 1, workers: 1, asked: 1 };
+            let sizes = Sizes { batch: 4 << 20, edge: 4 << 20 };
+            MemoryBound::sized(&Demand { rejecting, ..plain }, parallel, sizes).bound_bytes
         };
         let none = Rejecting::default();
         for rejecting in [
@@ -296,6 +419,56 @@ mod tests {
             assert_eq!(bound.jobs, 2);
             assert!(bound.bound_bytes <= 1 << 30, "{bound:?}");
         }
+    }
+
+    /// A hook with the defaults, and a transform that makes twice as much behind it.
+    fn hook(workers: usize, plain: usize) -> GroupDemand {
+        let rule = Batching { rows: 1024, bytes: 4 << 20, answer_bytes: 32 << 20, workers };
+        let hook = Some(HookDemand { name: "h".to_owned(), rule });
+        GroupDemand { hook, plain, growth_percent: if plain > 0 { 200 } else { 100 } }
+    }
+
+    #[test]
+    fn the_defaults_hold_a_hook_with_several_workers() {
+        for (workers, memory_mib, cores, want) in [
+            (1, 1024, 2, (2, 1)),
+            (2, 1024, 2, (2, 2)),
+            (3, 1024, 2, (2, 3)),
+            (8, 1024, 2, (2, 4)),
+            (8, 1024, 1, (1, 8)),
+            (8, 4096, 4, (4, 8)),
+            // All of them cannot be kept busy, and yet the run is not refused.
+            (200, 1024, 2, (1, 12)),
+            (3, 460, 2, (1, 1)),
+        ] {
+            let groups = vec![hook(workers, 0)];
+            let demand = Demand { groups, cores, memory: memory_mib << 20, ..demand() };
+            let bound = MemoryBound::of(&demand).unwrap();
+            let found = (bound.jobs, bound.hooks.first().unwrap().at_once);
+            assert_eq!(found, want, "{workers} workers, {memory_mib} MiB");
+            assert!(bound.bound_bytes <= demand.memory, "{bound:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_hook_takes_is_what_it_may_hold() {
+        let sized = |workers, plain, rejecting, row_bytes| {
+            let demand =
+                Demand { groups: vec![hook(workers, plain)], rejecting, row_bytes, ..demand() };
+            let parallel = Parallel { jobs: 1, workers: 1, asked: workers };
+            let sizes = Sizes { batch: 4 << 20, edge: 4 << 20 };
+            let bound = MemoryBound::sized(&demand, parallel, sizes);
+            (bound.edges_bytes >> 20, bound.transforms_bytes >> 20)
+        };
+        let none = Rejecting::default();
+        let transforms = Rejecting { transforms: true, ..none };
+        // Edges of what is read, asked and answered; 12 MiB are held to cut batches.
+        assert_eq!(sized(1, 0, none, 1 << 10), (4 + 8 + 40, 12 + 32));
+        assert_eq!(sized(3, 0, none, 1 << 10), (4 + 8 + 40, 12 + 96));
+        assert_eq!(sized(1, 0, none, 64 << 20), (64 + 64 + 96, 12 + 32));
+        assert_eq!(sized(3, 0, transforms, 64 << 20), (64 + 64 + 96, 12 + 96 + 160));
+        assert_eq!(sized(1, 1, none, 64 << 20).0, 64 + 64 + 191);
+        assert_eq!(sized(1, 1, none, 64 << 20).1, 12 + 32 + 191);
     }
 
     #[test]

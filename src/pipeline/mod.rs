@@ -36,7 +36,7 @@ pub use contents::{
 };
 pub use error::{PipelineError, StageError};
 pub use live::{Event, Live, Observer, Seen, peak_rss_bytes, rss_bytes};
-pub use memory::MemoryBound;
+pub use memory::{HookBound, MemoryBound};
 pub use plan::Hashed;
 pub use rejects::RejectReport;
 pub use report::{

@@ -189,8 +189,10 @@ fn transform(
                 meter: Arc::clone(meter),
             })
             .collect();
+        let mut n_workers = bound.workers;
         if let (Some(rule), Some(first)) = (group.batching, links.first()) {
             let name = first.meter.name();
+            n_workers = bound.hooks.iter().find(|it| it.name == name).map_or(1, |it| it.at_once);
             let (cut, to_hook) = scope.edge(name, edge_bytes);
             edges.push(cut.gauge());
             let cutter = Cutter::new(name, rule);
@@ -203,7 +205,7 @@ fn transform(
         let stage = Ordered {
             name: "transform".to_owned(),
             chain: Chain::new(links),
-            n_workers: group.batching.map_or(bound.workers, |rule| rule.workers),
+            n_workers,
             batch_bytes,
             outbox_bytes: batch_bytes,
         };

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::assembly::SourceStage;
 use super::listed::{Listed, ListedSource};
-use super::memory::{Demand, GroupDemand, Rejecting};
+use super::memory::{Demand, GroupDemand, HookDemand, Rejecting};
 use super::rejects::RejectsOf;
 use super::retry::Again;
 use super::side::SideDigests;
@@ -414,11 +414,14 @@ impl Pipeline {
             readers.map(|(stage, listed)| stage.source.reader_bytes(&listed.inputs, limits(stage)));
         let writer_bytes = memory_bytes(&listed.schema, &self.shard_limits());
         let groups = self.groups().into_iter().map(|group| {
-            let transforms = self.transforms.iter().skip(group.first).take(group.len);
-            let growth_percent = transforms.fold(100, |percent: u64, transform| {
-                percent.saturating_mul(transform.growth_percent()).div_ceil(100)
+            let mut transforms = self.named_transforms().skip(group.first).take(group.len);
+            let hook = group.batching.and_then(|rule| {
+                transforms.next().map(|(name, _)| HookDemand { name: name.to_owned(), rule })
             });
-            GroupDemand { growth_percent, batching: group.batching }
+            let (plain, growth_percent) = transforms.fold((0, 100_u64), |(n, percent), it| {
+                (n + 1, percent.saturating_mul(it.1.growth_percent()).div_ceil(100))
+            });
+            GroupDemand { hook, plain, growth_percent }
         });
         MemoryBound::of(&Demand {
             memory: run.memory,

@@ -13,6 +13,8 @@ mod align;
 mod limit;
 mod read;
 mod rebatch;
+#[cfg(test)]
+mod rebatch_tests;
 mod row_bytes;
 mod write;
 

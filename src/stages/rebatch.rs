@@ -12,6 +12,8 @@
 //!    the same ones. Items before the place where cutting begins again are left out.
 //! 3. A source row that a batch begins with comes again as a whole: where it began in an earlier batch,
 //!    the restart is that batch's.
+//! 4. What is gathered, and each batch of several rows, keeps at most twice its bytes in memory; a batch
+//!    is handed on before the next is made.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,12 +22,16 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 
 use super::row_bytes::row_bytes;
-use crate::batch::{Batch, Event, HookStart, Outcome, Provenance, Restart};
+use crate::batch::{Batch, Event, HookStart, Outcome, Provenance, Restart, memory_bytes};
 use crate::graph::{Halt, Inlet, Item, LinkError, Outlet};
 use crate::transforms::{Batching, TransformError};
 
+/// Counted for a row beside its values.
+const ROW_BYTES: u64 = 32;
 /// Counted for an event beside its texts.
 const EVENT_BYTES: u64 = 128;
+/// Pieces that are gathered before they are made one: each has a cost of its own.
+const MOST_PIECES: usize = 256;
 
 /// Cuts batches for one transform, on a thread of its own.
 #[derive(Debug)]
@@ -47,6 +53,7 @@ impl RebatchStage {
         inlet: Inlet<D>,
         outlet: Outlet<D>,
     ) -> Result<(), Halt<LinkError>> {
+        let name = self.cutter.name.clone();
         loop {
             match inlet.recv_blocking()? {
                 Item::Batch(held) => {
@@ -54,17 +61,17 @@ impl RebatchStage {
                         self.cutter.begin_at(restart);
                     }
                     let (batch, permit) = held.into_parts();
-                    let made = self.cutter.push(&batch).map_err(|e| self.failed(e))?;
-                    drop(batch);
-                    for batch in made {
-                        outlet.send_blocking(batch)?;
+                    let mut cuts = self.cutter.push(&batch);
+                    while let Some(made) = cuts.next().map_err(|e| failed(&name, e))? {
+                        outlet.send_blocking(made)?;
                     }
+                    drop(batch);
                     // What is kept for the next batch takes no room of the edge: one that waits for
                     // more rows would else wait for itself.
                     drop(permit);
                 }
                 Item::EndOfPartition(end) => {
-                    if let Some(last) = self.cutter.finish().map_err(|e| self.failed(e))? {
+                    if let Some(last) = self.cutter.finish().map_err(|e| failed(&name, e))? {
                         outlet.send_blocking(last)?;
                     }
                     return Ok(outlet.end_blocking(end)?);
@@ -72,11 +79,10 @@ impl RebatchStage {
             }
         }
     }
+}
 
-    fn failed(&self, error: ArrowError) -> Halt<LinkError> {
-        let source = TransformError::Arrow(error);
-        Halt::Cause(LinkError { name: self.cutter.name.clone(), source })
-    }
+fn failed(name: &str, error: ArrowError) -> Halt<LinkError> {
+    Halt::Cause(LinkError { name: name.to_owned(), source: TransformError::Arrow(error) })
 }
 
 /// Gathers items until a batch is full.
@@ -128,66 +134,22 @@ impl Cutter {
     }
 
     /// Reading began at `restart`. Heard before the first batch only.
-    fn begin_at(&mut self, restart: &Restart) {
+    pub(super) fn begin_at(&mut self, restart: &Restart) {
         if !self.has_begun {
             self.skip = restart.hooks.get(&self.name).copied();
             self.has_begun = true;
         }
     }
 
-    /// Takes a batch in, and gives those that are full.
-    ///
-    /// # Errors
-    /// Arrow cannot join the rows.
-    pub fn push(&mut self, batch: &Batch) -> Result<Vec<Batch>, ArrowError> {
+    /// Takes a batch in, and gives those that are full one by one: all of them are to be asked for.
+    pub fn push<'a>(&'a mut self, batch: &'a Batch) -> Cuts<'a> {
         self.has_begun = true;
-        let sizes = row_bytes(&batch.rows);
-        let mut runs = batch.provenance.pieces();
-        let mut run = runs.next();
-        let mut made = Vec::new();
-        let (mut from, mut at) = (Place::default(), Place::default());
-        loop {
-            let event = batch.events.get(at.event).filter(|e| e.before_row <= at.row as u64);
-            let (input, source_row, bytes) = if let Some(event) = event {
-                (event.input, event.source_row, event_bytes(event))
-            } else {
-                while run.is_some_and(|(run, n_rows)| run.row + n_rows <= at.row as u64) {
-                    run = runs.next();
-                }
-                let (Some((run, _)), Some(bytes)) = (run, sizes.get(at.row)) else { break };
-                let position = run.at(at.row as u64 - run.row);
-                (position.input, position.source_row, *bytes)
-            };
-            let mark = self.count(input, source_row);
-            let behind = match event {
-                Some(_) => Place { event: at.event + 1, ..at },
-                None => Place { row: at.row + 1, ..at },
-            };
-            if self.skip.is_some_and(|skip| mark < skip) {
-                (at, from) = (behind, behind);
-                continue;
-            }
-            self.skip = None;
-            let is_over = |open: &Open| open.bytes.saturating_add(bytes) > self.rule.bytes;
-            if self.open.as_ref().is_some_and(is_over) {
-                self.take(batch, from, at);
-                made.extend(self.close(batch.rows.schema_ref())?);
-                from = at;
-            }
-            let open = self.open_at(mark, &batch.restart);
-            open.bytes = open.bytes.saturating_add(bytes);
-            open.has_row_start |= mark.item == 0;
-            open.n_rows += usize::from(event.is_none());
-            let is_full = open.n_rows >= self.rule.rows.max(1);
-            at = behind;
-            if is_full {
-                self.take(batch, from, at);
-                made.extend(self.close(batch.rows.schema_ref())?);
-                from = at;
-            }
+        let (from, at) = (Place::default(), Place::default());
+        let mut sizes = row_bytes(&batch.rows);
+        for size in &mut sizes {
+            *size = size.saturating_add(ROW_BYTES);
         }
-        self.take(batch, from, at);
-        Ok(made)
+        Cuts { cutter: self, batch, sizes, from, at }
     }
 
     /// What is left when the partition has ended.
@@ -195,30 +157,27 @@ impl Cutter {
     /// # Errors
     /// Arrow cannot join the rows.
     pub fn finish(&mut self) -> Result<Option<Batch>, ArrowError> {
-        match self.pieces.first() {
-            Some(piece) => {
-                let schema = piece.rows.schema();
-                self.close(&schema)
-            }
-            None => Ok(None),
-        }
+        self.close()
     }
 
-    /// Where an item of this source row stands.
-    fn count(&mut self, input: u32, source_row: u64) -> HookStart {
-        let mark = match self.current {
+    /// Where the next item stands if it is of this source row.
+    fn mark(&self, input: u32, source_row: u64) -> HookStart {
+        match self.current {
             Some(last) if (last.input, last.source_row) == (input, source_row) => {
                 HookStart { item: last.item + 1, ..last }
             }
-            _ => {
-                if let Some(open) = &mut self.open {
-                    open.has_row_start = false;
-                }
-                HookStart { input, source_row, item: 0 }
-            }
-        };
+            _ => HookStart { input, source_row, item: 0 },
+        }
+    }
+
+    /// The item at `mark` was seen.
+    fn count(&mut self, mark: HookStart) {
         self.current = Some(mark);
-        mark
+        if let Some(open) = &mut self.open
+            && mark.item == 0
+        {
+            open.has_row_start = false;
+        }
     }
 
     /// The batch that the item at `mark` belongs to, which came with `restart`.
@@ -250,33 +209,147 @@ impl Cutter {
         });
     }
 
+    /// Copies what was taken last, if it keeps much more in memory than its own `bytes`; and brings
+    /// the pieces together where there are many.
+    fn tidy(&mut self, bytes: u64) -> Result<(), ArrowError> {
+        if let Some(last) = self.pieces.last_mut() {
+            copy_if_small(&mut last.rows, bytes)?;
+        }
+        if self.pieces.len() >= MOST_PIECES {
+            let whole = joined(&mut self.pieces)?;
+            self.pieces.extend(whole);
+        }
+        Ok(())
+    }
+
     /// Makes a batch of what is gathered.
-    fn close(&mut self, schema: &SchemaRef) -> Result<Option<Batch>, ArrowError> {
+    fn close(&mut self) -> Result<Option<Batch>, ArrowError> {
         let Some(open) = self.open.take() else { return Ok(None) };
         if open.has_row_start {
             self.row_start = Some(open.start);
         }
-        let mut provenance = Provenance::new();
-        let mut events = Vec::new();
-        let mut rows = Vec::with_capacity(self.pieces.len() + 1);
-        for piece in self.pieces.drain(..) {
-            let before = provenance.n_rows();
-            let shifted = |e: Event| Event { before_row: e.before_row + before, ..e };
-            events.extend(piece.events.into_iter().map(shifted));
-            provenance.extend(&piece.provenance);
-            rows.push(piece.rows);
+        let made = joined(&mut self.pieces)?;
+        Ok(made.map(|made| Batch { restart: open.restart, ..made }))
+    }
+}
+
+/// One batch of several, in order.
+fn joined(pieces: &mut Vec<Batch>) -> Result<Option<Batch>, ArrowError> {
+    let Some(first) = pieces.first() else { return Ok(None) };
+    let schema = first.rows.schema();
+    let mut whole = Batch {
+        rows: RecordBatch::new_empty(SchemaRef::clone(&schema)),
+        provenance: Provenance::new(),
+        events: Vec::new(),
+        restart: Restart::default(),
+    };
+    let mut rows = Vec::with_capacity(pieces.len());
+    for piece in pieces.drain(..) {
+        let before = whole.provenance.n_rows();
+        let shifted = |e: Event| Event { before_row: e.before_row + before, ..e };
+        whole.events.extend(piece.events.into_iter().map(shifted));
+        whole.provenance.extend(&piece.provenance);
+        rows.push(piece.rows);
+    }
+    whole.rows = match rows.as_slice() {
+        [one] => one.clone(),
+        several => concat_batches(&schema, several)?,
+    };
+    Ok(Some(whole))
+}
+
+/// Copies a slice that keeps a much larger batch in memory.
+fn copy_if_small(rows: &mut RecordBatch, bytes: u64) -> Result<(), ArrowError> {
+    if memory_bytes(rows) as u64 > bytes.saturating_mul(2) {
+        // With another piece its rows are copied.
+        let schema = rows.schema();
+        *rows = concat_batches(&schema, [&*rows, &RecordBatch::new_empty(schema.clone())])?;
+    }
+    Ok(())
+}
+
+/// What comes of a batch.
+#[derive(Debug)]
+pub struct Cuts<'a> {
+    cutter: &'a mut Cutter,
+    batch: &'a Batch,
+    /// Bytes of its rows.
+    sizes: Vec<u64>,
+    /// What stands before it was taken.
+    from: Place,
+    /// What stands before it was looked at.
+    at: Place,
+}
+
+impl Cuts<'_> {
+    /// The next batch that is full; what is left is kept for the batches to come.
+    ///
+    /// # Errors
+    /// Arrow cannot join the rows.
+    #[expect(clippy::should_implement_trait, reason = "an iterator of results need not be drained")]
+    pub fn next(&mut self) -> Result<Option<Batch>, ArrowError> {
+        while let Some((mark, bytes, is_row)) = self.item() {
+            let behind = if is_row {
+                Place { row: self.at.row + 1, ..self.at }
+            } else {
+                Place { event: self.at.event + 1, ..self.at }
+            };
+            if self.cutter.skip.is_some_and(|skip| mark < skip) {
+                self.cutter.count(mark);
+                (self.at, self.from) = (behind, behind);
+                continue;
+            }
+            self.cutter.skip = None;
+            let (most_rows, most) = (self.cutter.rule.rows.max(1), self.cutter.rule.bytes);
+            let is_over = |open: &Open| open.bytes.saturating_add(bytes) > most;
+            if self.cutter.open.as_ref().is_some_and(is_over) {
+                // The item is looked at once more, as the first of the next batch.
+                return self.close();
+            }
+            self.cutter.count(mark);
+            let open = self.cutter.open_at(mark, &self.batch.restart);
+            open.bytes = open.bytes.saturating_add(bytes);
+            open.has_row_start |= mark.item == 0;
+            open.n_rows += usize::from(is_row);
+            // Nothing goes with a row that is too large alone.
+            let is_full = open.n_rows >= most_rows || open.bytes > most;
+            self.at = behind;
+            if is_full {
+                return self.close();
+            }
         }
-        if let [slice] = rows.as_slice()
-            && slice.get_array_memory_size() as u64 > 2 * open.bytes
-        {
-            // It would keep a much larger batch in memory: with another piece its rows are copied.
-            rows.push(RecordBatch::new_empty(SchemaRef::clone(schema)));
+        self.cutter.take(self.batch, self.from, self.at);
+        let sizes = self.sizes.get(self.from.row..self.at.row).unwrap_or_default();
+        self.cutter.tidy(sizes.iter().sum())?;
+        self.from = self.at;
+        Ok(None)
+    }
+
+    /// The item that is looked at: where it stands, its bytes, and whether it is a row.
+    fn item(&self) -> Option<(HookStart, u64, bool)> {
+        let Place { row, event } = self.at;
+        let event = self.batch.events.get(event).filter(|e| e.before_row <= row as u64);
+        if let Some(event) = event {
+            let mark = self.cutter.mark(event.input, event.source_row);
+            return Some((mark, event_bytes(event), false));
         }
-        let rows = match rows.as_slice() {
-            [whole] => whole.clone(),
-            pieces => concat_batches(schema, pieces)?,
-        };
-        Ok(Some(Batch { rows, provenance, events, restart: open.restart }))
+        let position = self.batch.provenance.position(row as u64)?;
+        let mark = self.cutter.mark(position.input, position.source_row);
+        Some((mark, *self.sizes.get(row)?, true))
+    }
+
+    /// Makes a batch of all that was looked at.
+    fn close(&mut self) -> Result<Option<Batch>, ArrowError> {
+        self.cutter.take(self.batch, self.from, self.at);
+        let n_rows = self.at.row - self.from.row;
+        self.from = self.at;
+        let bytes = self.cutter.open.as_ref().map_or(0, |open| open.bytes);
+        // A row that is a batch alone is passed on as it came.
+        let is_large_row = n_rows == 1 && self.batch.rows.num_rows() == 1;
+        if self.cutter.pieces.len() == 1 && !is_large_row {
+            self.cutter.tidy(bytes)?;
+        }
+        self.cutter.close()
     }
 }
 

@@ -8,6 +8,8 @@ use arrow_array::types::{BinaryViewType, ByteViewType, StringViewType};
 use arrow_array::{Array, GenericByteViewArray, OffsetSizeTrait, RecordBatch};
 use arrow_schema::DataType;
 
+/// Counted for a text or a list beside what is in it.
+const LIST_BYTES: u64 = 8;
 /// Counted for a value of a type that is none of those below.
 const OTHER_BYTES: u64 = 16;
 
@@ -100,6 +102,7 @@ fn lists<O: OffsetSizeTrait>(
     for (row, (size, ends)) in sizes.iter_mut().zip(offsets.windows(2)).enumerate() {
         let (Some(from), Some(to)) = (ends.first(), ends.last()) else { continue };
         let (from, to) = (from.as_usize(), to.as_usize());
+        *size += LIST_BYTES;
         if array.is_null(row) {
             continue;
         }
@@ -112,6 +115,7 @@ fn lists<O: OffsetSizeTrait>(
 
 fn views<T: ByteViewType>(array: &GenericByteViewArray<T>, sizes: &mut [u64]) {
     for (row, size) in sizes.iter_mut().enumerate() {
+        *size += LIST_BYTES;
         if array.is_valid(row) {
             let value: &T::Native = array.value(row);
             *size += AsRef::<[u8]>::as_ref(value).len() as u64;

@@ -61,8 +61,8 @@ fn a_batch_ends_before_the_row_that_is_too_much_for_it() {
     if !can_run() {
         return;
     }
-    // `n` takes 8 bytes, `text` up to 4.
-    let place = place("", "batch_bytes = 20");
+    // A row takes 32 bytes, `n` 8, and `text` 8 and up to 4.
+    let place = place("", "batch_bytes = 100");
     place.done(&["run", "p.toml"]);
     let seen: Vec<String> =
         rows(&place).iter().map(|row| row["seen"].as_str().unwrap().to_owned()).collect();

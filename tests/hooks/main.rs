@@ -19,6 +19,7 @@ mod answers;
 mod definitions;
 mod hook;
 mod kills;
+mod memory;
 mod misbehaviour;
 mod python;
 mod retry;

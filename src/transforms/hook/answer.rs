@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. What passes has as many rows as were asked about, and the columns that were declared, by name and
 //!    type; strings and lists may have come with offsets of either size.
-//! 2. A missing value where there must be one, and a NaN where there may be none, are a row's fault;
+//! 2. Brought to the declared types, an answer takes no more memory than an answer may have.
+//! 3. A missing value where there must be one, and a NaN where there may be none, are a row's fault;
 //!    anything else is the hook's.
 
 use std::ops::Range;
@@ -11,11 +12,12 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Field};
 
 use super::HookError;
 use super::settings::Nan;
-use crate::batch::BadRow;
+use crate::batch::{BadRow, memory_bytes};
 use crate::transforms::TransformError;
 
 /// Code of a row without a value where there must be one.
@@ -26,12 +28,20 @@ const HOOK_NAN: &str = "hook_nan";
 /// Columns, and the rows that are bad, in order.
 pub(super) type Checked = (Vec<ArrayRef>, Vec<(usize, BadRow)>);
 
+/// What was declared of answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Declared<'a> {
+    pub(super) fields: &'a [Field],
+    pub(super) nan: Nan,
+    /// Most bytes of one.
+    pub(super) answer_bytes: u64,
+}
+
 /// The columns of an answer in the order in which they were declared, and the rows that are bad.
 pub(super) fn check(
     answer: &RecordBatch,
     n_rows: usize,
-    declared: &[Field],
-    nan: Nan,
+    Declared { fields, nan, answer_bytes }: Declared<'_>,
 ) -> Result<Checked, TransformError> {
     if answer.num_rows() != n_rows {
         let (came, hint) =
@@ -41,14 +51,15 @@ pub(super) fn check(
     }
     let schema = answer.schema();
     if let Some(other) =
-        schema.fields().iter().find(|f| declared.iter().all(|d| d.name() != f.name()))
+        schema.fields().iter().find(|f| fields.iter().all(|d| d.name() != f.name()))
     {
         let message = format!("it answered with a column `{}` that is not declared", other.name());
         return Err(HookError::misfit(message, "add it to `output`, or leave it out").into());
     }
-    let mut columns = Vec::with_capacity(declared.len());
+    let mut columns = Vec::with_capacity(fields.len());
     let mut bad: Vec<(usize, BadRow)> = Vec::new();
-    for field in declared {
+    let mut taken_bytes = memory_bytes(answer) as u64;
+    for field in fields {
         let Some(column) = answer.column_by_name(field.name()) else {
             let message = format!("its answer lacks the column `{}`", field.name());
             return Err(HookError::misfit(message, "`output` says what it answers with").into());
@@ -69,6 +80,15 @@ pub(super) fn check(
             return Err(
                 HookError::misfit(message, "a row has a value or is null as a whole").into()
             );
+        }
+        let made_bytes = cast_bytes(column, field.data_type());
+        taken_bytes = taken_bytes.saturating_add(made_bytes);
+        if made_bytes > 0 && taken_bytes > answer_bytes {
+            let message = format!(
+                "as it was declared, its answer takes {taken_bytes} bytes, and may take {answer_bytes}"
+            );
+            let hint = "raise `answer_bytes`, or lower `batch_rows` or `batch_bytes`";
+            return Err(HookError::misfit(message, hint).into());
         }
         let column = arrow_cast::cast(column, field.data_type())?;
         let rows = bad_rows(&column, field, nan);
@@ -128,15 +148,8 @@ fn shown(of: &DataType) -> String {
 /// Whether an item of a list that is there is null.
 fn has_inner_nulls(column: &dyn Array) -> bool {
     // What a null holds may be anything, and is null as a rule.
-    let is_there: Vec<bool> = match column.data_type() {
-        DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_)
-            if has_nulls_below(column) =>
-        {
-            (0..column.len()).map(|row| column.is_valid(row)).collect()
-        }
-        _ => return false,
-    };
-    has_nulls_in(column, &is_there)
+    let holds_null = |row: usize| column.is_valid(row) && has_null_in(column, row);
+    has_nulls_below(column) && (0..column.len()).any(holds_null)
 }
 
 fn items(column: &dyn Array) -> Option<&ArrayRef> {
@@ -152,31 +165,28 @@ fn has_nulls_below(column: &dyn Array) -> bool {
     items(column).is_some_and(|items| items.null_count() > 0 || has_nulls_below(items))
 }
 
-/// Whether a null is in one of the rows that are there.
-fn has_nulls_in(column: &dyn Array, is_there: &[bool]) -> bool {
-    let Some(items) = items(column) else { return false };
-    let mut is_item_there = vec![false; items.len()];
-    for (row, _) in is_there.iter().enumerate().filter(|(_, is_there)| **is_there) {
-        let range = match column.data_type() {
-            DataType::FixedSizeList(_, n) => {
-                let n = usize::try_from(*n).unwrap_or(0);
-                Some(row * n..(row + 1) * n)
-            }
-            DataType::List(_) => ends(column.as_list::<i32>().offsets(), row),
-            _ => ends(column.as_list::<i64>().offsets(), row),
-        };
-        if let Some(of_row) = range.and_then(|range| is_item_there.get_mut(range)) {
-            of_row.fill(true);
-        }
-    }
-    let mut is_there = is_item_there.iter().enumerate().filter(|(_, is_there)| **is_there);
-    is_there.any(|(item, _)| items.is_null(item)) || has_nulls_in(items, &is_item_there)
+/// Whether an item of row `row` is null, or one of its items.
+fn has_null_in(column: &dyn Array, row: usize) -> bool {
+    let of_row = items(column).zip(items_of(column, row..row + 1));
+    of_row.is_some_and(|(items, mut range)| {
+        range.any(|item| items.is_null(item) || has_null_in(items, item))
+    })
 }
 
-/// Where the items of list `row` stand.
-fn ends<T: Copy + TryInto<usize>>(offsets: &[T], row: usize) -> Option<Range<usize>> {
-    let end = |at: usize| offsets.get(at).and_then(|end| (*end).try_into().ok());
-    Some(end(row)?..end(row + 1)?)
+/// Where the items of these rows stand.
+fn items_of(column: &dyn Array, rows: Range<usize>) -> Option<Range<usize>> {
+    fn between<T: ArrowNativeType>(offsets: &[T], rows: &Range<usize>) -> Option<Range<usize>> {
+        Some(offsets.get(rows.start)?.as_usize()..offsets.get(rows.end)?.as_usize())
+    }
+    match column.data_type() {
+        DataType::FixedSizeList(_, n) => {
+            let n = usize::try_from(*n).ok()?;
+            Some(rows.start * n..rows.end * n)
+        }
+        DataType::List(_) => between(column.as_list::<i32>().offsets(), &rows),
+        DataType::LargeList(_) => between(column.as_list::<i64>().offsets(), &rows),
+        _ => None,
+    }
 }
 
 fn bad_rows(column: &ArrayRef, field: &Field, nan: Nan) -> Vec<(usize, BadRow)> {
@@ -188,49 +198,59 @@ fn bad_rows(column: &ArrayRef, field: &Field, nan: Nan) -> Vec<(usize, BadRow)> 
             (row, BadRow::new(HOOK_NULL, "the hook answered without a value").hint(hint))
         }));
     }
-    if nan == Nan::Refuse {
-        let is_nan = nans(column);
-        let rows = (0..column.len()).filter(|row| is_nan.get(*row) == Some(&true));
+    if nan == Nan::Refuse && has_nan(column, 0..column.len()) {
+        let rows = (0..column.len())
+            .filter(|row| column.is_valid(*row) && has_nan(column, *row..*row + 1));
         bad.extend(rows.map(|row| (row, BadRow::new(HOOK_NAN, "the hook answered with NaN"))));
     }
     bad
 }
 
-/// Which values are, or hold, a NaN.
-fn nans(array: &dyn Array) -> Vec<bool> {
-    let n = array.len();
-    let mut found: Vec<bool> = match array.data_type() {
+/// Whether one of these values is a NaN, or holds one.
+fn has_nan(array: &dyn Array, rows: Range<usize>) -> bool {
+    match array.data_type() {
         DataType::Float16 => {
-            array.as_primitive::<Float16Type>().values().iter().map(|v| v.is_nan()).collect()
+            let values = array.as_primitive::<Float16Type>().values().get(rows);
+            values.is_some_and(|values| values.iter().any(|v| v.is_nan()))
         }
         DataType::Float32 => {
-            array.as_primitive::<Float32Type>().values().iter().map(|v| v.is_nan()).collect()
+            let values = array.as_primitive::<Float32Type>().values().get(rows);
+            values.is_some_and(|values| values.iter().any(|v| v.is_nan()))
         }
         DataType::Float64 => {
-            array.as_primitive::<Float64Type>().values().iter().map(|v| v.is_nan()).collect()
+            let values = array.as_primitive::<Float64Type>().values().get(rows);
+            values.is_some_and(|values| values.iter().any(|v| v.is_nan()))
         }
-        DataType::FixedSizeList(_, size) => {
-            let size = usize::try_from(*size).unwrap_or(0).max(1);
-            let items = nans(array.as_fixed_size_list().values());
-            items.chunks(size).map(|row| row.contains(&true)).collect()
-        }
-        DataType::LargeList(_) => {
-            let list = array.as_list::<i64>();
-            let items = nans(list.values());
-            let rows = (0..n).map(|row| {
-                let items = ends(list.offsets(), row).and_then(|range| items.get(range));
-                items.is_some_and(|row| row.contains(&true))
-            });
-            rows.collect()
-        }
-        _ => vec![false; n],
-    };
-    if array.null_count() > 0 {
-        for (row, is_nan) in found.iter_mut().enumerate() {
-            *is_nan &= array.is_valid(row);
+        _ => {
+            let of_rows = items(array).zip(items_of(array, rows));
+            of_rows.is_some_and(|(items, range)| has_nan(items, range))
         }
     }
-    found
+}
+
+/// Bytes of memory that it takes to bring `array` to the type `to`, which is the same but for
+/// offsets: the values themselves are shared, unless they are views.
+fn cast_bytes(array: &dyn Array, to: &DataType) -> u64 {
+    let offsets = (array.len() as u64 + 1) * 8;
+    let of_views = |lengths: u64| offsets.saturating_add(lengths);
+    match (array.data_type(), to) {
+        (from, to) if from == to => 0,
+        (DataType::Utf8View, _) => of_views(array.as_string_view().lengths().map(u64::from).sum()),
+        (DataType::BinaryView, _) => {
+            of_views(array.as_binary_view().lengths().map(u64::from).sum())
+        }
+        (DataType::FixedSizeList(..), DataType::FixedSizeList(item, _)) => {
+            cast_bytes(array.as_fixed_size_list().values(), item.data_type())
+        }
+        (DataType::List(_), DataType::LargeList(item)) => {
+            let items = cast_bytes(array.as_list::<i32>().values(), item.data_type());
+            offsets.saturating_add(items)
+        }
+        (DataType::LargeList(_), DataType::LargeList(item)) => {
+            cast_bytes(array.as_list::<i64>().values(), item.data_type())
+        }
+        _ => offsets,
+    }
 }
 
 #[cfg(test)]
@@ -239,9 +259,21 @@ mod tests {
 
     use arrow_array::types::Float32Type;
     use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, LargeListArray, ListArray};
-    use arrow_array::{LargeStringArray, StringArray};
+    use arrow_array::{LargeStringArray, StringArray, StringViewArray};
 
     use super::*;
+
+    const PLENTY: u64 = 1 << 20;
+
+    fn check_as(
+        answer: &RecordBatch,
+        n_rows: usize,
+        field: Field,
+        nan: Nan,
+        answer_bytes: u64,
+    ) -> Result<Checked, TransformError> {
+        check(answer, n_rows, Declared { fields: &[field], nan, answer_bytes })
+    }
 
     fn of(name: &str, column: impl Array + 'static) -> RecordBatch {
         RecordBatch::try_from_iter_with_nullable([(name, Arc::new(column) as ArrayRef, true)])
@@ -313,7 +345,8 @@ mod tests {
                 "column `x` has nulls within lists",
             ),
         ] {
-            let error = check(&answer, 2, &[Field::new("x", kind, true)], Nan::Allow).unwrap_err();
+            let field = Field::new("x", kind, true);
+            let error = check_as(&answer, 2, field, Nan::Allow, PLENTY).unwrap_err();
             assert_eq!(error.to_string(), want, "{name}");
         }
     }
@@ -325,16 +358,40 @@ mod tests {
         let small = ListArray::from_iter_primitive::<Float32Type, _, _>(lists);
         let kind = list(DataType::Float32, None);
         for answer in [of("x", small), of("x", want.clone())] {
-            let (columns, bad) =
-                check(&answer, 2, &[Field::new("x", kind.clone(), false)], Nan::Refuse).unwrap();
+            let field = Field::new("x", kind.clone(), false);
+            let (columns, bad) = check_as(&answer, 2, field, Nan::Refuse, PLENTY).unwrap();
             assert!(bad.is_empty());
             assert_eq!(columns[0].data_type(), &kind);
             assert_eq!(columns[0].as_list::<i64>().values(), want.values());
         }
         let texts = of("x", StringArray::from(vec!["a", "b"]));
         let field = Field::new("x", DataType::LargeUtf8, false);
-        let (columns, _) = check(&texts, 2, &[field], Nan::Allow).unwrap();
+        let (columns, _) = check_as(&texts, 2, field, Nan::Allow, PLENTY).unwrap();
         assert_eq!(*columns[0], LargeStringArray::from(vec!["a", "b"]));
+    }
+
+    #[test]
+    fn what_takes_more_memory_as_it_was_declared_is_refused_before_it_is_made() {
+        let text = "x".repeat(1 << 10);
+        let views = StringViewArray::from(vec![text.as_str(); 4]);
+        let again = views.views().iter().copied().cycle().take(1 << 20).collect();
+        let views = StringViewArray::new(again, views.data_buffers().to_vec(), None);
+        let texts = StringArray::from(vec![text.as_str(); 4]);
+        let short = StringArray::from(vec![""; 1000]);
+        for (name, answer, most, want) in [
+            ("views of the same text", of("x", views), 100 << 20, "1098924176 bytes"),
+            ("texts", of("x", texts), 8 << 10, ""),
+            ("offsets", of("x", short), 8 << 10, "1"),
+        ] {
+            let field = Field::new("x", DataType::LargeUtf8, false);
+            match check_as(&answer, answer.num_rows(), field, Nan::Allow, most) {
+                Ok(_) => assert_eq!(want, "", "{name}"),
+                Err(error) => {
+                    let text = format!("as it was declared, its answer takes {want}");
+                    assert!(error.to_string().starts_with(&text), "{name}: {error}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -355,7 +412,8 @@ mod tests {
             ("allowed", &plain, DataType::Float32, true, Nan::Allow, vec![]),
             ("nested", &nested, pair(), true, Nan::Refuse, vec![(0, HOOK_NAN), (2, HOOK_NAN)]),
         ] {
-            let (_, bad) = check(answer, 3, &[Field::new("x", kind, nullable)], policy).unwrap();
+            let field = Field::new("x", kind, nullable);
+            let (_, bad) = check_as(answer, 3, field, policy, PLENTY).unwrap();
             let found: Vec<_> = bad.iter().map(|(row, bad)| (*row, bad.code)).collect();
             assert_eq!(found, want, "{name}");
         }

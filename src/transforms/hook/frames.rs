@@ -3,11 +3,14 @@
 //! A schema in the midst of the stream is that of the batches behind it.
 //!
 //! Invariants:
-//! 1. Memory is bounded by `most_bytes` and [`MOST_HEAD_BYTES`], whatever sizes the stream claims.
+//! 1. Memory is bounded by `most_bytes` and [`MOST_HEAD_BYTES`], whatever sizes the stream claims: of
+//!    what nobody asked for, only the head is read.
 //! 2. A stream that ends between two messages has ended; one that ends within is cut.
 
 use std::io::{ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -17,7 +20,7 @@ use arrow_ipc::{MessageHeader, root_as_message};
 use super::notice::{self, Notice, printable};
 
 /// Most bytes of a message's head.
-const MOST_HEAD_BYTES: usize = 16 << 20;
+const MOST_HEAD_BYTES: usize = 1 << 20;
 /// Stands before every message.
 const CONTINUED: [u8; 4] = [0xff; 4];
 
@@ -39,18 +42,22 @@ pub(super) enum Frame {
     Notice(Notice),
 }
 
+/// Says that there are more answers than there were batches.
+const TOO_MANY: &str = "it answered more than once to a batch";
+
 /// Reads batches one by one.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
     decoder: StreamDecoder,
     most_bytes: u64,
+    is_asked: Arc<AtomicBool>,
 }
 
 impl<R: Read> Frames<R> {
-    /// Batches have at most `most_bytes`.
-    pub(super) fn new(from: R, most_bytes: u64) -> Self {
-        Self { from, decoder: StreamDecoder::new(), most_bytes }
+    /// Batches have at most `most_bytes`. There may be one whenever `is_asked` was set since the last.
+    pub(super) fn new(from: R, most_bytes: u64, is_asked: Arc<AtomicBool>) -> Self {
+        Self { from, decoder: StreamDecoder::new(), most_bytes, is_asked }
     }
 
     /// The next batch or notice; none where the stream ends.
@@ -67,6 +74,8 @@ impl<R: Read> Frames<R> {
                 n => {
                     if let Some(bytes) = head.strip_prefix(&notice::MARK) {
                         let bytes = bytes.try_into().map_or(0, u32::from_le_bytes);
+                        // There will be no answer.
+                        self.is_asked.store(false, Ordering::SeqCst);
                         return self.notice(bytes).map(|notice| Some(Frame::Notice(notice)));
                     }
                     let Some(bytes) = head.strip_prefix(&CONTINUED) else {
@@ -102,8 +111,16 @@ impl<R: Read> Frames<R> {
             if is_packed {
                 return Err(Broken::Garbled("a batch is compressed".to_owned()));
             }
-            if parsed.header_type() == MessageHeader::Schema {
-                self.decoder = StreamDecoder::new();
+            match parsed.header_type() {
+                MessageHeader::RecordBatch if !self.is_asked.swap(false, Ordering::SeqCst) => {
+                    return Err(Broken::Garbled(TOO_MANY.to_owned()));
+                }
+                MessageHeader::DictionaryBatch => {
+                    let how = "it answered with a dictionary: columns are to hold their values";
+                    return Err(Broken::Garbled(how.to_owned()));
+                }
+                MessageHeader::Schema => self.decoder = StreamDecoder::new(),
+                _ => {}
             }
             u64::try_from(parsed.bodyLength()).unwrap_or(u64::MAX)
         };
@@ -171,9 +188,8 @@ fn no_stream(bytes: &[u8]) -> Broken {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow_array::{Array, Int64Array, StringArray};
+    use arrow_array::types::Int8Type;
+    use arrow_array::{Array, DictionaryArray, Int64Array, StringArray};
     use arrow_ipc::writer::StreamWriter;
     use proptest::prelude::*;
 
@@ -194,9 +210,11 @@ mod tests {
     }
 
     fn read(bytes: &[u8], most_bytes: u64) -> (usize, Option<Broken>) {
-        let mut frames = Frames::new(bytes, most_bytes);
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let mut frames = Frames::new(bytes, most_bytes, Arc::clone(&is_asked));
         let mut n = 0;
         loop {
+            is_asked.store(n != 3, Ordering::SeqCst);
             match frames.next() {
                 Ok(Some(_)) => n += 1,
                 Ok(None) => return (n, None),
@@ -212,6 +230,7 @@ mod tests {
         for (name, bytes, most, want) in [
             ("whole", whole.clone(), 1 << 20, (3, None)),
             ("nothing", Vec::new(), 1 << 20, (0, None)),
+            ("one too many", stream(4), 1 << 20, (3, garbled(TOO_MANY))),
             ("no end", whole[..whole.len() - 8].to_vec(), 1 << 20, (3, None)),
             ("cut", whole[..whole.len() - 20].to_vec(), 1 << 20, (2, Some(Broken::Cut))),
             (
@@ -231,6 +250,18 @@ mod tests {
                 _ => assert_eq!(found.1, want.1, "{name}"),
             }
         }
+    }
+
+    #[test]
+    fn dictionaries_are_refused_before_they_are_read() {
+        let column: DictionaryArray<Int8Type> = ["a", "a"].into_iter().collect();
+        let column: Arc<dyn Array> = Arc::new(column);
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        let (_, broken) = read(&writer.into_inner().unwrap(), 1 << 20);
+        let Some(Broken::Garbled(how)) = broken else { panic!("{broken:?}") };
+        assert_eq!(how, "it answered with a dictionary: columns are to hold their values");
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 
 use super::HookError;
-use super::answer;
+use super::answer::{self, Declared};
 use super::call::Call;
 use super::pool::{Launch, Pool};
 use super::settings::{HookSettings, declarations};
@@ -174,7 +174,13 @@ impl Transform for Hook {
             return Ok(emit.emit(Batch { rows: RecordBatch::new_empty(output), ..batch })?);
         };
         let n_rows = batch.rows.num_rows();
-        let (columns, bad) = answer::check(&answer, n_rows, &self.declared, self.settings.nan)?;
+        let declared = Declared {
+            fields: &self.declared,
+            nan: self.settings.nan,
+            answer_bytes: self.settings.answer_bytes.0,
+        };
+        let (columns, bad) = answer::check(&answer, n_rows, declared)?;
+        drop(answer);
         let mut gone = Vec::with_capacity(bad.len());
         for (row, bad) in bad {
             gone.push((row, stage.settle(&batch, row, bad)?));

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -90,6 +91,7 @@ pub(super) struct Worker {
     /// `None` when nothing more will be sent.
     batches: Option<SyncSender<RecordBatch>>,
     events: Receiver<Event>,
+    is_asked: Arc<AtomicBool>,
     stderr: Arc<Mutex<VecDeque<String>>>,
     limits: Limits,
     started: Instant,
@@ -114,7 +116,10 @@ impl Worker {
         let lines = Arc::clone(&stderr);
         let batches = Some(batches);
         // From here on the process is killed if anything fails.
-        let this = Self { child, batches, events, stderr, limits, started, is_new, has_raised };
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&is_asked);
+        let this =
+            Self { child, batches, events, is_asked, stderr, limits, started, is_new, has_raised };
         let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
             return Err(std::io::Error::other("it has no pipes"));
         };
@@ -124,7 +129,7 @@ impl Worker {
         let (schema, told) = (SchemaRef::clone(input), tell.clone());
         thread("in").spawn(move || write(stdin, &schema, &to_write, &told))?;
         let most_bytes = limits.answer_bytes;
-        thread("out").spawn(move || read(stdout, most_bytes, &tell))?;
+        thread("out").spawn(move || read(stdout, most_bytes, asked, &tell))?;
         let name = name.to_owned();
         thread("err").spawn(move || log(errors, &name, number, &lines))?;
         Ok(this)
@@ -154,13 +159,13 @@ impl Worker {
     ) -> Result<RecordBatch, Failure> {
         match self.events.try_recv() {
             Err(TryRecvError::Empty) => {}
-            Ok(Event::Answer(_)) => return Err(Failure::Garbled(TOO_MANY.to_owned())),
             Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
             Ok(Event::Notice(notice)) => return Err(Failure::Told(notice)),
             Ok(_) | Err(TryRecvError::Disconnected) => return Err(self.died()),
         }
         let since = if self.is_new { self.started } else { Instant::now() };
         self.is_new = false;
+        self.is_asked.store(true, Ordering::SeqCst);
         let sent = self.batches.as_ref().map(|batches| batches.send(batch.clone()));
         let mut unread = match sent {
             Some(Ok(())) => None,
@@ -205,8 +210,8 @@ impl Worker {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
-                Ok(Event::Answer(_)) => return Err(Failure::Garbled(TOO_MANY.to_owned())),
-                Ok(Event::Unread | Event::Notice(_)) => {}
+                Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
+                Ok(Event::Answer(_) | Event::Unread | Event::Notice(_)) => {}
                 Ok(Event::Ended | Event::Broken(_)) | Err(_) => return Ok(()),
             }
         }
@@ -261,8 +266,6 @@ impl Drop for Worker {
     }
 }
 
-const TOO_MANY: &str = "it answered more than once to a batch";
-
 /// How a process ended, in words of ours.
 fn how(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
@@ -304,8 +307,8 @@ fn write(
     }
 }
 
-fn read(stdout: ChildStdout, most_bytes: u64, tell: &SyncSender<Event>) {
-    let mut frames = Frames::new(BufReader::new(stdout), most_bytes);
+fn read(stdout: ChildStdout, most_bytes: u64, is_asked: Arc<AtomicBool>, tell: &SyncSender<Event>) {
+    let mut frames = Frames::new(BufReader::new(stdout), most_bytes, is_asked);
     loop {
         let (event, is_last) = match frames.next() {
             Ok(Some(Frame::Batch(batch))) => (Event::Answer(batch), false),
