@@ -286,7 +286,6 @@ impl Cuts<'_> {
     ///
     /// # Errors
     /// Arrow cannot join the rows.
-    #[expect(clippy::should_implement_trait, reason = "an iterator of results need not be drained")]
     pub fn next(&mut self) -> Result<Option<Batch>, ArrowError> {
         while let Some((mark, bytes, is_row)) = self.item() {
             let behind = if is_row {

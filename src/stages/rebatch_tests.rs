@@ -30,7 +30,7 @@ fn items() -> impl Strategy<Value = Stream> {
         1 => Just(Item::Gone),
         1 => (0_usize..60).prop_map(Item::Rejected),
     ];
-    vec(vec(item, 1..12), 1..25)
+    vec(vec(item, 1..12), 1..14)
 }
 
 fn rule() -> impl Strategy<Value = Batching> {
@@ -124,18 +124,32 @@ fn cut(rule: Batching, resumed: Option<&Restart>, batches: &[Batch]) -> Vec<Batc
 }
 
 /// What must be the same of a batch in every run: all but where its source begins.
-fn same(batch: &Batch) -> impl PartialEq + std::fmt::Debug + use<> {
+fn same(batch: &Batch) -> (Vec<i64>, Provenance, Vec<Event>) {
     let numbers = batch.rows.column(0).as_primitive::<Int64Type>().values().to_vec();
-    (numbers, batch.provenance.clone(), batch.events.clone(), batch.restart.hooks.clone())
+    (numbers, batch.provenance.clone(), batch.events.clone())
+}
+
+/// The source rows and the numbers of the items of these batches.
+fn places(batches: &[Batch]) -> impl Iterator<Item = (u64, u64)> {
+    batches.iter().flat_map(|batch| {
+        let rows = (0..batch.provenance.n_rows()).filter_map(|row| batch.provenance.position(row));
+        let rows = rows.map(|at| (at.source_row, at.sub_row));
+        rows.chain(batch.events.iter().map(|event| (event.source_row, event.path[0])))
+    })
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn batches_are_the_same_however_the_rows_came(
         stream in items(), rule in rule(), one in cuts(), other in cuts(),
     ) {
         let made = [one, other].map(|cuts| cut(rule, None, &batches(&stream, 0, &cuts)));
-        let [one, other] = made.each_ref().map(|made| made.iter().map(same).collect::<Vec<_>>());
+        let all = |made: &Vec<Batch>| -> Vec<_> {
+            made.iter().map(|it| (same(it), it.restart.hooks.clone())).collect()
+        };
+        let [one, other] = made.each_ref().map(all);
         prop_assert_eq!(one, other);
         let all = batch(
             &stream
@@ -159,32 +173,33 @@ proptest! {
 
     #[test]
     fn what_follows_a_restart_is_what_followed_it_before(
-        stream in items(), rule in rule(), one in cuts(), other in cuts(),
+        stream in items(), rule in rule(), one in cuts(), other in cuts(), again_at in 0_usize..1000,
     ) {
         let made = cut(rule, None, &batches(&stream, 0, &one));
-        for (i, batch) in made.iter().enumerate() {
-            let restart = &batch.restart;
+        let from = |restart: &Restart, cuts: &Cuts| {
             let first = usize::try_from(restart.source_row).unwrap();
-            let again = cut(rule, Some(restart), &batches(&stream, first, &other));
+            cut(rule, Some(restart), &batches(&stream, first, cuts))
+        };
+        for (i, batch) in made.iter().enumerate() {
+            let again = from(&batch.restart, &other);
             prop_assert!(again.len() >= made.len() - i, "batch {} is not made again", i);
             let want = &made[made.len() - again.len()..];
-            prop_assert_eq!(
-                again.iter().map(same).collect::<Vec<_>>(),
-                want.iter().map(same).collect::<Vec<_>>()
-            );
+            let all = |made: &[Batch]| made.iter().map(same).collect::<Vec<_>>();
+            prop_assert_eq!(all(&again), all(want));
             // The source row that the batch begins with comes again as a whole.
-            let begins = |it: &Batch| {
-                let row = it.provenance.position(0).map(|at| at.source_row);
-                let event = it.events.first().filter(|e| e.before_row == 0).map(|e| e.source_row);
-                row.into_iter().chain(event).min()
-            };
-            let first_again = want.iter().flat_map(|it| {
-                (0..it.provenance.n_rows()).filter_map(|row| it.provenance.position(row)).map(|at| {
-                    (at.source_row, at.sub_row)
-                }).chain(it.events.iter().map(|e| (e.source_row, e.path[0])))
-            });
-            let row = begins(batch).unwrap();
-            prop_assert!(first_again.into_iter().any(|at| at == (row, 0)));
+            let (row, _) = places(std::slice::from_ref(batch)).min().unwrap();
+            prop_assert!(places(&again).any(|at| at == (row, 0)));
+            // And once more from a batch that was made again: whatever of it may be wanted is that of
+            // the rows behind the one that the first restart was for.
+            let place = i + again_at % (made.len() - i);
+            let later = &again[again.len() - (made.len() - place)];
+            let last = places(std::slice::from_ref(later)).max().unwrap().0;
+            let third = from(&later.restart, &one);
+            prop_assert!(third.len() >= made.len() - place);
+            prop_assert_eq!(all(&third), all(&made[made.len() - third.len()..]));
+            if last > row {
+                prop_assert!(places(&third).any(|at| at == (last, 0)));
+            }
         }
     }
 }

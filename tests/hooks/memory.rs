@@ -22,7 +22,7 @@ type = "command"
 command = ["python3", "large.py"]
 id = "large-v1"
 params = { bytes = BYTES }
-input = ["content"]
+input = ["bytes"]
 on_error = "quarantine"
 HOOK
 output.answer = { dtype = "binary" }
@@ -69,7 +69,7 @@ fn large_rows_and_large_answers_keep_the_bound() {
     for Case { name, n, bytes, answer, hook, max_row_bytes } in [
         Case {
             name: "rows of 12 MiB, answers of 8 MiB",
-            n: 16,
+            n: 10,
             bytes: 12 << 20,
             answer: 8 << 20,
             hook: "workers = 3\nanswer_bytes = \"9MiB\"",
@@ -77,7 +77,7 @@ fn large_rows_and_large_answers_keep_the_bound() {
         },
         Case {
             name: "rows of 4 KiB, a batch of which is answered with 24 MiB",
-            n: 6000,
+            n: 3000,
             bytes: 4 << 10,
             answer: 48 << 10,
             hook: "workers = 2\nbatch_rows = 512\nanswer_bytes = \"25MiB\"",
