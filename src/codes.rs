@@ -489,6 +489,11 @@ codes! {
         "They were changed, removed or added since; `rowmill verify --sources` reads all of them again.",
         "Run the pipeline: the partitions of changed inputs are built anew.",
         "1 input not as `data/t/…` was built from";
+    TestFailed = "test-failed":
+        "A test of a definition failed.",
+        "The transforms make something else of its rows than it expects, or reject them.",
+        "Look at what was expected and what came; correct the transform, its hook, or the test.",
+        "1 of 3 tests of `p.toml` failed";
     Usage = "usage":
         "What was asked for makes no sense.",
         "An argument has a wrong form, or names nothing.",

@@ -187,6 +187,7 @@ fn the_definitions_on_the_page_are_read() {
         place.write("p.toml", &definition);
         place.write("letters/a/b.txt", "two words");
         place.done(&["run", "p.toml"]);
+        place.done(&["test", "p.toml"]);
         let values = place.json(&["inspect", "p.toml", "--row", "0"])["values"].clone();
         assert_eq!((&values["words"], &values["parent"]), (&2.into(), &"a".into()));
     }

@@ -26,6 +26,7 @@ impl CliError {
             Self::Unreadable { kind, .. } => of_kind(*kind),
             Self::InputsUnreadable { .. } => Code::InputUnreadable,
             Self::InputsDiffer { .. } => Code::InputsDiffer,
+            Self::TestsFailed { .. } => Code::TestFailed,
             Self::Usage { .. } => Code::Usage,
             Self::Print(_) => Code::PrintFailed,
         }

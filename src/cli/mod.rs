@@ -25,6 +25,7 @@ mod schema;
 mod signals;
 mod status;
 mod target;
+mod test;
 mod verify;
 mod why;
 
@@ -76,6 +77,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Check a definition: sources, types of every stage, one batch through, disk space.
     Check(check::CheckArgs),
+    /// Send the rows of a definition's tests through its transforms and compare what comes out.
+    Test(test::TestArgs),
     /// Say what a run would do, what it would reuse, and how much memory it may take.
     Plan(plan::PlanArgs),
     /// Say how far a dataset is, who is writing to it, and which cache keys there are.
@@ -110,6 +113,7 @@ impl Command {
             Self::Init(args) => args.is_json(),
             Self::Run(args) => args.json,
             Self::Check(args) => args.json,
+            Self::Test(args) => args.json,
             Self::Plan(args) => args.json,
             Self::Status(args) => args.json,
             Self::Inspect(args) => args.json,
@@ -197,6 +201,7 @@ impl Cli {
             Command::Init(args) => init::execute(&args, registry, console),
             Command::Run(args) => run::execute(&args, registry, console),
             Command::Check(args) => check::execute(&args, registry, console),
+            Command::Test(args) => test::execute(&args, registry, console),
             Command::Plan(args) => plan::execute(&args, registry, console),
             Command::Status(args) => status::execute(&args, registry, console),
             Command::Inspect(args) => inspect::execute(&args, registry, console),

@@ -63,6 +63,16 @@ pub enum CliError {
         /// The dataset.
         path: String,
     },
+    /// Tests of a definition failed; how, was printed.
+    #[error("{failed} of {tests} of `{path}` failed")]
+    TestsFailed {
+        /// How many failed.
+        failed: u64,
+        /// "1 test", "12 tests".
+        tests: String,
+        /// The definition.
+        path: String,
+    },
     /// What was asked for makes no sense.
     #[error("{message}")]
     Usage {
@@ -102,7 +112,7 @@ impl CliError {
             Self::Unreadable { .. } | Self::InputsUnreadable { .. } => {
                 Some("let the user that runs this read them, and run the same command again".into())
             }
-            Self::Damaged { .. } | Self::Print(_) => None,
+            Self::Damaged { .. } | Self::TestsFailed { .. } | Self::Print(_) => None,
         }
     }
 
@@ -112,7 +122,7 @@ impl CliError {
         match self {
             Self::Reading(error) if error.is_damage() => 4,
             Self::Pipeline(error) | Self::Reading(error) => error.exit_code(),
-            Self::Damaged { .. } | Self::InputsDiffer { .. } => 4,
+            Self::Damaged { .. } | Self::InputsDiffer { .. } | Self::TestsFailed { .. } => 4,
             Self::Usage { .. } => 2,
             Self::Unreadable { .. } | Self::InputsUnreadable { .. } | Self::Print(_) => 1,
         }

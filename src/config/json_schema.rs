@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::rejects;
 use super::settings::SettingsSchema;
+use super::test_case;
 use super::{DEFINITION_VERSION, Registry};
 use crate::schema::FieldSpec;
 
@@ -80,6 +81,7 @@ pub fn json_schema(registry: Registry) -> Value {
             "transforms": tables("What is done to rows.", &transforms, 0),
             "dataset": with_rejects(dataset(fields.object(), &inputs)),
             "run": run(),
+            "test": test_case::schema(),
         },
         "$defs": definitions,
     })
@@ -242,7 +244,10 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             let hint = error.lines().find_map(|l| l.strip_prefix("hint: ")).unwrap().to_owned();
             let all = hint.strip_prefix(&format!("{at} takes ")).unwrap();
-            all.split(", ").map(|k| k.trim_matches('`').to_owned()).collect()
+            let mut all: Vec<String> =
+                all.split(", ").map(|k| k.trim_matches('`').to_owned()).collect();
+            all.sort();
+            all
         };
         let properties = &schema["properties"];
         let odd = "Qqqqqqqqqqqqqqqqqqqq = 1\n";
@@ -257,6 +262,9 @@ mod tests {
         let transform = edited("[transforms.upper]\n", &format!("[transforms.upper]\n{odd}"));
         let of_transform = &properties["transforms"]["additionalProperties"]["oneOf"][0];
         assert_eq!(known(&transform, "[transforms.upper]"), keys(of_transform));
+        let test =
+            format!("{PLAIN}\n[[test]]\nname = \"a\"\ngiven = {{ a = 1 }}\nexpect = []\n{odd}");
+        assert_eq!(known(&test, "[[test]]"), keys(&properties["test"]["items"]));
         let field = edited("{ intern = true }", &format!("{{ {} }}", odd.trim()));
         let of_field = &properties["dataset"]["properties"]["fields"]["additionalProperties"];
         assert_eq!(known(&field, "field `line`"), keys(of_field));

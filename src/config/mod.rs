@@ -23,6 +23,7 @@ mod rejects;
 mod settings;
 mod stages;
 mod substitute;
+mod test_case;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -36,7 +37,9 @@ pub use error::{ConfigError, ConfigErrors};
 pub use identity::Identity;
 pub use json_schema::json_schema;
 pub use overrides::Override;
+pub(crate) use read::did_you_mean;
 pub use rejects::RejectPolicy;
+pub use test_case::{GivenRow, TestCase};
 
 use crate::batch::OnError;
 use crate::books::Budget;
@@ -72,6 +75,8 @@ pub struct Definition {
     pub places: Vec<SourcePlace>,
     /// Whether the dataset may have no rows without that being an error.
     pub allow_empty: bool,
+    /// What `rowmill test` tries.
+    pub tests: Vec<TestCase>,
     /// Whether a finished run becomes the `current` dataset: not if it was limited to some rows, or
     /// overrides touched what decides bytes.
     pub becomes_current: bool,

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::error::{At, ConfigError, Problem, Text};
-use super::tree::{Table, Tree};
+use super::tree::{Entry, Table, Tree};
 use crate::codes::Code;
 
 /// The text of a definition and the overrides that were laid over it, as they were parsed.
@@ -31,15 +31,33 @@ impl Origin {
     }
 
     fn find(&self, keys: &[&str]) -> Option<&At> {
-        let (mut found, mut table) = (None, Some(&self.root));
+        let (first, keys) = keys.split_first()?;
+        let entry = self.root.get(first)?;
+        let (mut found, mut node) = (entry_at(entry), &entry.node);
         for key in keys {
-            let Some(entry) = table.and_then(|table| table.get(key)) else { break };
-            (found, table) = match &entry.node.value {
-                Tree::Table(inner) => (Some(&entry.key_at), Some(inner)),
-                _ => (Some(&entry.node.at), None),
-            };
+            match &node.value {
+                Tree::Table(table) => {
+                    let Some(entry) = table.get(key) else { break };
+                    (found, node) = (entry_at(entry), &entry.node);
+                }
+                Tree::List(items) => {
+                    let Some(item) = key.parse().ok().and_then(|i: usize| items.get(i)) else {
+                        break;
+                    };
+                    (found, node) = (&item.at, item);
+                }
+                _ => break,
+            }
         }
-        found
+        Some(found)
+    }
+}
+
+/// Where a setting is pointed at: a table at its name, anything else at its value.
+fn entry_at(entry: &Entry) -> &At {
+    match entry.node.value {
+        Tree::Table(_) => &entry.key_at,
+        _ => &entry.node.at,
     }
 }
 
@@ -50,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_problem_points_at_the_setting_or_at_the_table_that_lacks_it() {
-        let content = "[a]\nb = 1\n\n[a.c]\nd = { e = 2 }\n";
+        let content = "[a]\nb = 1\n\n[a.c]\nd = { e = 2 }\n[[t]]\nx = 1\n[[t]]\nx = [5, 6]\n";
         let root = tree::parse(content).unwrap();
         let origin = Origin { content: content.to_owned(), root, ..Origin::default() };
         for (keys, place) in [
@@ -60,6 +78,9 @@ mod tests {
             (&["a", "c", "d"], Some((5, 1))),
             (&["a", "c", "d", "e"], Some((5, 11))),
             (&["a", "c", "d", "x"], Some((5, 1))),
+            (&["t", "1", "x"], Some((9, 5))),
+            (&["t", "1", "x", "1"], Some((9, 9))),
+            (&["t", "1", "y"], Some((8, 1))),
             (&["x"], None),
         ] {
             assert_eq!(origin.error(keys, String::new(), None).line_column(), place, "{keys:?}");

@@ -38,14 +38,18 @@ impl Override {
         Ok(Self { keys, value: value.to_owned(), given: given.to_owned() })
     }
 
-    /// Whether it touches what decides bytes: anything but `[run]`, descriptions, `allow_empty`,
+    /// Whether it touches what decides bytes: anything but `[run]`, `[[test]]`, descriptions, `allow_empty`,
     /// `max_rejects`, the places where things are, and the transforms' settings that `is_run` knows
     /// (name of the transform, name of the setting).
     #[must_use]
     pub fn is_data(&self, is_run: impl Fn(&str, &str) -> bool) -> bool {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let is_elsewhere = match keys.as_slice() {
-            [first, ..] if ["run", "version", "name", "description", "env"].contains(first) => true,
+            [first, ..]
+                if ["run", "version", "name", "description", "env", "test"].contains(first) =>
+            {
+                true
+            }
             ["sources", _, key, ..] => ["root", "allow_empty", "max_rejects"].contains(key),
             ["transforms", _, "max_rejects"] => true,
             ["transforms", name, key, ..] => is_run(name, key),

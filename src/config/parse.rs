@@ -13,6 +13,7 @@ use super::rejects;
 use super::settings::SettingsSchema;
 use super::stages::{self, Chain};
 use super::substitute::{Lookup, Substitution, is_variable};
+use super::test_case;
 use super::tree::{self, Table, Tree};
 use super::{
     DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry, RunConfig,
@@ -179,6 +180,9 @@ impl Reading {
             run_config(&mut reader, &self.folder, &mut run, problems);
             reader.finish(problems);
         }
+        let transforms = chain.as_ref().map(|chain| &chain.transforms);
+        let names = transforms.into_iter().flatten().map(|t| t.name.clone());
+        let tests = test_case::read(&mut reader, &names.collect::<Vec<_>>(), problems);
         reader.finish(problems);
 
         let Chain { sources, places, transforms } = chain?;
@@ -194,6 +198,7 @@ impl Reading {
             run,
             places,
             allow_empty: dataset_may_be_empty,
+            tests,
             becomes_current: false,
             warnings: Vec::new(),
             origin: Origin::default(),

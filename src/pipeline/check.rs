@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use arrow_schema::ArrowError;
 use indicatif::HumanBytes;
 
 use super::assembly::SourceStage;
 use super::plan::{Plan, Planned};
+use super::through::Through;
 use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
 use crate::batch::{Batch, OnError, Restart};
-use crate::graph::{Chain, Failed, Halt, Link, LinkError, Meter};
+use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
 use crate::shard::{ShardError, sift};
 use crate::sources::{BatchLimits, SourceError};
-use crate::stages::Cutter;
 use crate::storage::parent;
-use crate::transforms::{Emit, Stopped};
 
 impl Pipeline {
     /// Lists the inputs, types the whole graph, sends one batch of each source through it and looks at
@@ -104,34 +102,8 @@ impl Pipeline {
             let stage = error.name.clone();
             failed(&stage, StageError::from(error).in_part(part))
         };
-        let mut batches = vec![batch];
-        for group in self.groups() {
-            let links = self.named_transforms().enumerate().skip(group.first).take(group.len);
-            let links: Vec<Link> = links
-                .map(|(i, (name, transform))| Link {
-                    stage: self.stage(i),
-                    transform: Arc::clone(transform),
-                    meter: Arc::new(Meter::new(name)),
-                })
-                .collect();
-            if let (Some(rule), Some(link)) = (group.batching, links.first()) {
-                let name = link.meter.name();
-                let first = first_cut(Cutter::new(name, rule), &batches);
-                let first =
-                    first.map_err(|e| LinkError { name: name.to_owned(), source: e.into() });
-                batches = first.map_err(refused)?.into_iter().collect();
-            }
-            let chain = Chain::new(links);
-            let mut made = Made { pieces: Vec::new(), batch_bytes: limits.bytes };
-            for batch in batches {
-                match chain.apply(batch, &mut made) {
-                    Err(Halt::Cause(error)) => return Err(refused(error)),
-                    Ok(()) | Err(Halt::Echo | Halt::Stopped) => {}
-                }
-            }
-            batches = made.pieces;
-        }
-        Ok(batches)
+        let how = Through { batch_bytes: limits.bytes, first_only: true, on_error: None };
+        self.send(vec![batch], 0..self.transforms.len(), how).map_err(refused)
     }
 
     /// Does with a batch what the writer would do, but writing it.
@@ -174,36 +146,9 @@ impl Pipeline {
     }
 }
 
-/// The first batch that is cut of these.
-fn first_cut(mut cutter: Cutter, batches: &[Batch]) -> Result<Option<Batch>, ArrowError> {
-    for batch in batches {
-        if let Some(first) = cutter.push(batch).next()? {
-            return Ok(Some(first));
-        }
-    }
-    cutter.finish()
-}
-
 /// What a run says when `stage` fails.
 fn failed(stage: &str, source: StageError) -> PipelineError {
     PipelineError::from(Failed::Cause { stage: stage.to_owned(), source })
-}
-
-/// Keeps what a transform makes.
-struct Made {
-    pieces: Vec<Batch>,
-    batch_bytes: usize,
-}
-
-impl Emit for Made {
-    fn emit(&mut self, batch: Batch) -> Result<(), Stopped> {
-        self.pieces.push(batch);
-        Ok(())
-    }
-
-    fn batch_bytes(&self) -> usize {
-        self.batch_bytes
-    }
 }
 
 /// What the first batch tells of all rows.

@@ -24,7 +24,7 @@ impl Pipeline {
     }
 }
 
-fn grouped(transforms: impl Iterator<Item = Option<Batching>>) -> Vec<Group> {
+pub(super) fn grouped(transforms: impl Iterator<Item = Option<Batching>>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (first, batching) in transforms.enumerate() {
         match groups.last_mut() {

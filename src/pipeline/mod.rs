@@ -1,7 +1,7 @@
 //! From a definition to a report: the parts are taken from the tables, joined by edges and run.
 //!
 //! In reading order: [`Pipeline`] is a definition with its source and transforms made; `plan` says
-//! what a run would do; `run` does it; `check` sends one batch through.
+//! what a run would do; `run` does it; `check` sends one batch through, `test` the rows of tests.
 //!
 //! Leaves out: printing anything (`cli`), and every byte on disk (`shard`, `dataset`).
 //!
@@ -14,6 +14,8 @@ mod check;
 mod compare;
 mod contents;
 mod error;
+mod expected;
+mod given;
 mod groups;
 mod listed;
 mod live;
@@ -27,6 +29,8 @@ mod retry;
 mod rows;
 mod run;
 mod side;
+mod test;
+mod through;
 mod why;
 
 pub use assembly::{Pipeline, RunOverrides};
@@ -44,4 +48,5 @@ pub use report::{
     REPORT_VERSION, Report, SourceReport, StageReport,
 };
 pub use rows::{NoText, Piece, Rows};
+pub use test::{CaseReport, FailureReport, TestReport};
 pub use why::{OtherDefinition, PartitionWhy, Reason, ReasonCount, Why};

@@ -27,6 +27,7 @@ use serde_json::Value;
 pub use crate::batch::{BadRow, OnError};
 use crate::batch::{Batch, Behind, Outcome};
 pub use crate::sources::SettingsError;
+pub(crate) use hook::ColumnSettings;
 pub use hook::{HookError, become_hook};
 
 /// Every kind of transform, by name.

@@ -2,13 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::command::Place;
+use crate::command::{Place, TEXTS};
 
 #[test]
 fn every_command_prints_one_document_of_a_version() {
     let place = Place::of_texts(3);
+    let case = "[[test]]\nname = \"it\"\ngiven = { text = \"a\" }\nexpect = { words = 1 }\n";
+    place.write("p.toml", format!("{TEXTS}{case}"));
     for args in [
-        &["check", "p.toml"][..],
+        &["test", "p.toml"][..],
+        &["check", "p.toml"],
         &["plan", "p.toml"],
         &["plan", "p.toml", "--keys"],
         &["run", "p.toml", "--progress", "none"],
@@ -52,6 +55,7 @@ fn a_command_that_fails_prints_its_error_as_the_one_document() {
     for (args, code, name) in [
         (&["run", "q.toml"][..], 2, "definition-"),
         (&["check", "none.toml"], 2, "definition-file"),
+        (&["test", "p.toml"], 2, "usage"),
         (&["plan", "p.toml", "--memory", "1KiB"], 2, "memory-too-small"),
         (&["inspect", "p.toml"], 2, "no-dataset"),
         (&["cat", "p.toml"], 2, "no-dataset"),

@@ -26,4 +26,5 @@ mod rows;
 mod starting;
 mod status;
 mod stopping;
+mod testing;
 mod why;

@@ -54,6 +54,47 @@ fn check_starts_the_hook_and_sends_one_batch_of_each_source() {
 }
 
 #[test]
+fn tests_are_answered_by_the_hook_itself() {
+    if !can_run() {
+        return;
+    }
+    // What stands in the file of the source decides no type here.
+    let given = |rows: &str| format!("types.n = {{ dtype = \"int64\" }}\ngiven = {rows}");
+    let cases = [
+        ("a row", given("{ n = 3 }"), "expect = { double = 6, pair = [3, 3] }"),
+        (
+            "a batch",
+            given("[{ n = 3 }, { n = 4 }]"),
+            "expect = [{ seen = \"3-4\" }, { words = [0] }]",
+        ),
+        ("near", given("{ n = 3 }"), "expect = { pair = [3.1, 3] }\natol = 0.2"),
+        ("far", given("{ n = 3 }"), "expect = { pair = [3.1, 3], words = [0, 1] }"),
+        ("bad", given("[{ n = 1 }, { n = 9 }, { n = 2 }]"), "expect_reject = \"hook_died\""),
+    ];
+    let cases = cases.iter().map(|(name, given, expect)| {
+        format!("[[test]]\nname = \"{name}\"\nstage = \"features\"\n{given}\n{expect}\n")
+    });
+    let place = place("bad = 9, what = \"exit1\"", "");
+    let plain = definition("bad = 9, what = \"exit1\"", "");
+    place.write("p.toml", format!("{plain}\n{}", cases.collect::<String>()));
+    let ran = place.rowmill(&["test", "p.toml"]);
+    let want = "pass  a row    features\npass  a batch  features\npass  near     features\n\
+                FAIL  far      features\n      \
+                row 0, column `pair`: at [0], expected 3.1, got 3.0\n      \
+                row 0, column `words`: expected 2 items, got 0\n\
+                pass  bad      features\n4 passed, 1 failed\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, want), "{}", ran.stderr);
+    assert!(!place.path("data").exists());
+    wait_for_none_in(&place.path("."));
+
+    place.write("hook.py", "raise SystemExit('nothing is installed')");
+    let ran = place.rowmill(&["test", "p.toml"]);
+    assert_eq!(ran.code, 4);
+    assert!(ran.stdout.contains("nothing is installed"), "{ran:?}");
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
 fn what_the_hook_is_decides_the_dataset_and_where_and_how_it_runs_does_not() {
     let place = place("", "");
     let key = |text: &str| {

@@ -36,10 +36,16 @@ fn build(place: &Place, name: &str, variable: (&str, &Path)) -> PathBuf {
     let path = Path::new(ROOT).join(format!("pipelines/{name}.toml"));
     let path = path.to_str().unwrap();
     let dataset = format!("data/{name}");
-    let commands: [&[&str]; 3] =
-        [&["check", path, "--out", "data"], &["run", path, "--out", "data"], &["verify", &dataset]];
+    let mut commands = vec![
+        vec!["check", path, "--out", "data"],
+        vec!["run", path, "--out", "data"],
+        vec!["verify", &dataset],
+    ];
+    if fs::read_to_string(path).unwrap().contains("[[test]]") {
+        commands.push(vec!["test", path]);
+    }
     for args in commands {
-        let mut command = place.command(args);
+        let mut command = place.command(&args);
         let ran = Ran::of(command.env(variable.0, variable.1).output().unwrap());
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
     }

@@ -31,3 +31,4 @@ mod worker;
 
 pub use error::HookError;
 pub use exec::become_hook;
+pub(crate) use settings::OutputSettings as ColumnSettings;

@@ -98,7 +98,7 @@ pub(super) enum Nan {
 /// A column that a hook answers with.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OutputSettings {
+pub(crate) struct OutputSettings {
     /// The type of its values; `bfloat16` is a matter of [dataset.fields].
     dtype: Stored,
     /// Shape of a row; with `kind = "ragged"`, of an entry of the list.
@@ -125,7 +125,7 @@ enum OutputKind {
 
 impl OutputSettings {
     /// The column, as Arrow knows it.
-    pub(super) fn field(&self, name: &str) -> Result<Field, SettingsError> {
+    pub(crate) fn field(&self, name: &str) -> Result<Field, SettingsError> {
         let refuse = |key: &str, message: &str, hint: &str| SettingsError {
             at: vec!["output".to_owned(), name.to_owned(), key.to_owned()],
             message: message.to_owned(),
