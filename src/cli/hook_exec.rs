@@ -1,4 +1,4 @@
-//! `rowmill hook-exec`, hidden: becomes the process of a feature hook.
+//! `rowmill hook-exec`, hidden: becomes the process of a feature hook, or the one that keeps it.
 
 use std::ffi::OsString;
 
@@ -12,14 +12,18 @@ use crate::transforms::become_hook;
 pub struct HookExecArgs {
     /// The process that must be the parent.
     parent: u32,
+    /// The open file that ends when the hook has to.
+    #[arg(long)]
+    lifeline: Option<u32>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Becomes the hook; returns only where it cannot.
-pub(super) fn execute(args: &HookExecArgs) -> CliError {
-    let error = become_hook(args.parent, &args.command);
-    let program = args.command.first().map(|it| it.display().to_string()).unwrap_or_default();
-    CliError::Usage { message: format!("cannot run `{program}`: {error}"), hint: None }
+/// Becomes the hook, or keeps it. Gives the exit code to end with; nothing is to be done after that.
+pub(super) fn execute(args: &HookExecArgs) -> Result<u8, CliError> {
+    become_hook(args.parent, args.lifeline, &args.command).map_err(|error| {
+        let program = args.command.first().map(|it| it.display().to_string()).unwrap_or_default();
+        CliError::Usage { message: format!("cannot run `{program}`: {error}"), hint: None }
+    })
 }

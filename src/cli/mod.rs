@@ -213,7 +213,7 @@ impl Cli {
             Command::Schema(args) => schema::execute(&args, registry, console),
             Command::Explain(args) => explain::execute(&args, registry, console),
             Command::Completions(args) => complete::execute(&args, console),
-            Command::HookExec(args) => Err(hook_exec::execute(&args)),
+            Command::HookExec(args) => hook_exec::execute(&args).map(|_| ()),
         }
     }
 
@@ -222,8 +222,12 @@ impl Cli {
     #[must_use]
     pub fn execute(self, registry: Registry, console: &Console) -> ExitCode {
         let is_json = self.command.is_json();
-        match self.perform(registry, console) {
-            Ok(()) => ExitCode::SUCCESS,
+        let performed = match self.command {
+            Command::HookExec(args) => hook_exec::execute(&args).map(ExitCode::from),
+            _ => self.perform(registry, console).map(|()| ExitCode::SUCCESS),
+        };
+        match performed {
+            Ok(code) => code,
             Err(error) => {
                 if is_json {
                     let (message, hint) = (output::with_causes(&error), error.hint());

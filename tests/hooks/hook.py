@@ -10,13 +10,25 @@ import pyarrow as pa
 
 params = json.loads(os.environ["ROWMILL_PARAMS"])
 bad, what = params.get("bad"), params.get("what")
+# What it does on several rows, each in its own way.
+bads = dict(params.get("bads", []))
 
 pair = pa.list_(pa.float32(), 3 if what == "shape" else 2)
 kind = pa.int32() if what == "dtype" else pa.int64()
 schema = pa.schema([("double", kind), ("pair", pair), ("words", pa.list_(pa.int64())), ("seen", pa.string())])
 
 
-def misbehave(batch):
+def leave_a_daemon():
+    """A process in a session of its own, with no parent and no variables."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve("/bin/sleep", ["sleep", "3600"], {})
+        os._exit(0)
+    os.wait()
+
+
+def misbehave(batch, what):
     if what == "exit0":
         os._exit(0)
     if what == "exit1":
@@ -37,6 +49,9 @@ def misbehave(batch):
         if os.fork() == 0:
             time.sleep(3600)
         os._exit(3)
+    if what == "daemon":
+        leave_a_daemon()
+        os._exit(4)
     if what == "garbage":
         sys.stdout.buffer.write(b"here is your answer\n" * 4)
         sys.stdout.buffer.flush()
@@ -70,8 +85,12 @@ for batch in reader:
         os._exit(1)
     if what == "files" and set(numbers) & set(rows_in("hanging")):
         time.sleep(3600)
+    for n in sorted(bads.keys() & set(numbers)):
+        misbehave(batch, bads[n])
+    if what == "stays":
+        leave_a_daemon()
     if bad in numbers:
-        batch = misbehave(batch)
+        batch = misbehave(batch, what)
         numbers = batch.column("n").to_pylist()
     width = 3 if what == "shape" else 2
     columns = [

@@ -1,7 +1,7 @@
 //! Runs that end early while hooks are at work.
 
 use crate::command::{Place, files_of};
-use crate::hook::{can_run, place, wait_for_none_in};
+use crate::hook::{can_run, place, processes_in, wait_for_none_in};
 use crate::process::Run;
 
 fn run(place: &Place) -> Run {
@@ -59,5 +59,19 @@ fn a_run_that_is_asked_to_stop_does_not_wait_for_a_hook_that_hangs() {
     running.terminate();
     let ended = running.wait();
     assert_eq!(ended.code(), Some(75), "{ended:#?}");
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
+fn nothing_that_a_hook_has_started_outlives_a_run_that_is_killed() {
+    if !can_run() {
+        return;
+    }
+    let place = place("what = \"stays\"", "workers = 2");
+    let mut running = run(&place).start();
+    running.line_with("\"commit\"");
+    assert!(!processes_in(&place.path(".")).is_empty());
+    let ended = running.kill();
+    assert!(ended.was_killed(), "{ended:#?}");
     wait_for_none_in(&place.path("."));
 }

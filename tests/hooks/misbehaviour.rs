@@ -3,9 +3,6 @@
 use crate::command::files_of;
 use crate::hook::{N_ROWS, can_run, place, rejects, rows, wait_for_none_in};
 
-/// A misbehaviour, the row it happens on, and further settings.
-type Case = (&'static str, u64, &'static str);
-
 fn quarantined(what: &str, bad: u64, more: &str) -> crate::command::Place {
     let more = format!("on_error = \"quarantine\"\n{more}");
     place(&format!("what = \"{what}\", bad = {bad}"), &more)
@@ -22,44 +19,82 @@ fn source_row(n: u64) -> u64 {
     }
 }
 
+/// The rows of a batch, all of which the answer to one of them was given to.
+fn batch_of(n: u64) -> std::ops::Range<u64> {
+    let (first, end) = if n < 13 {
+        (0, 13)
+    } else if n < 19 {
+        (13, 19)
+    } else {
+        (19, 20)
+    };
+    let start = first + (n - first) / 4 * 4;
+    start..end.min(start + 4)
+}
+
 #[test]
-fn a_row_that_ends_the_process_is_rejected_alone() {
+fn rows_that_end_the_process_are_rejected_alone() {
     if !can_run() {
         return;
     }
-    let cases: [(Case, &str); 6] = [
-        (("exit0", 0, ""), "hook_died"),
-        (("exit1", 6, "workers = 2"), "hook_died"),
-        (("kill", 12, ""), "hook_died"),
-        (("segv", 19, ""), "hook_died"),
-        (("fork", 16, ""), "hook_died"),
-        (("leak", 9, "memory = \"256MiB\""), "hook_memory"),
-    ];
-    for ((what, bad, more), code) in cases {
-        let place = quarantined(what, bad, more);
-        let report = place.json(&["run", "p.toml"]);
-        assert_eq!(report["rejected"], 1, "{what}");
-        assert_eq!(rejects(&place), [(code.to_owned(), source_row(bad))], "{what}");
+    // The first row, one amid others, the last of an input; of its first batch, of a later one.
+    let rows_at = [0, 6, 12, 13, 16, 19];
+    let ways = ["exit0", "exit1", "kill", "segv", "fork", "daemon"];
+    let case = |turn: usize, more: &str| {
+        let bads = rows_at
+            .iter()
+            .enumerate()
+            .map(|(i, row)| format!("[{row}, \"{}\"]", ways[(i + turn) % ways.len()]));
+        let bads = bads.collect::<Vec<_>>().join(", ");
+        let more = format!("on_error = \"quarantine\"\n{more}");
+        let place = place(&format!("bads = [{bads}]"), &more);
+        place.done(&["run", "p.toml"]);
+        let mut want: Vec<_> =
+            rows_at.iter().map(|row| ("hook_died".to_owned(), source_row(*row))).collect();
+        want.sort();
+        assert_eq!(rejects(&place), want, "{bads}");
         let rows = rows(&place);
-        assert_eq!(rows.len() as u64, N_ROWS - 1, "{what}");
+        assert_eq!(rows.len(), usize::try_from(N_ROWS).unwrap() - rows_at.len(), "{bads}");
         for row in &rows {
             let n = row["n"].as_u64().unwrap();
-            assert_eq!(row["double"], 2 * n, "{what}");
+            assert_eq!(row["double"], 2 * n, "{bads}");
             // The answer that counts is to the whole batch without the guilty row.
-            let first = source_row(n) / 4 * 4 + (n - source_row(n));
-            let last = (first + 4).min(if n < 13 {
-                13
-            } else if n < 19 {
-                19
-            } else {
-                20
-            });
-            let batch = (first..last).filter(|n| *n != bad).map(|n| n.to_string());
-            assert_eq!(row["seen"], batch.collect::<Vec<_>>().join("-"), "{what}");
+            let batch = batch_of(n).filter(|n| !rows_at.contains(n)).map(|n| n.to_string());
+            assert_eq!(row["seen"], batch.collect::<Vec<_>>().join("-"), "{bads}");
         }
         place.done(&["verify", place.current("data", "hooked").to_str().unwrap()]);
         wait_for_none_in(&place.path("."));
+    };
+    std::thread::scope(|scope| {
+        for (turn, more) in [(0, ""), (2, "workers = 2"), (3, "")] {
+            scope.spawn(move || case(turn, more));
+        }
+    });
+}
+
+#[test]
+fn a_row_that_takes_too_much_memory_is_rejected_alone() {
+    if !can_run() {
+        return;
     }
+    for bad in [0, 14] {
+        let place = quarantined("leak", bad, "memory = \"256MiB\"");
+        place.done(&["run", "p.toml"]);
+        assert_eq!(rejects(&place), [("hook_memory".to_owned(), source_row(bad))]);
+        assert_eq!(rows(&place).len() as u64, N_ROWS - 1);
+        wait_for_none_in(&place.path("."));
+    }
+}
+
+#[test]
+fn what_a_hook_has_started_ends_with_the_run_however_it_left_it() {
+    if !can_run() {
+        return;
+    }
+    let place = place("what = \"stays\"", "workers = 2");
+    place.done(&["run", "p.toml"]);
+    assert_eq!(rows(&place).len() as u64, N_ROWS);
+    wait_for_none_in(&place.path("."));
 }
 
 #[test]
@@ -125,19 +160,23 @@ fn answers_that_are_none_end_the_run_and_say_what_came() {
     if !can_run() {
         return;
     }
-    for (what, want) in [
-        ("garbage", "what it prints is no Arrow stream: it begins with"),
-        ("few", "it was sent 4 rows and answered with 3"),
-        ("many", "it was sent 4 rows and answered with 5"),
-        ("dtype", "`output.double` declares int64, and it answered with int32"),
-        ("shape", "`output.pair` declares float32[2], and it answered with float32[3]"),
-        ("twice", "it answered more than once to a batch"),
+    let all = [0, 9, 19];
+    for (what, bads, want) in [
+        ("garbage", &all[..], "what it prints is no Arrow stream: it begins with"),
+        ("few", &all[..], "rows and answered with"),
+        ("many", &all[1..2], "it was sent 4 rows and answered with 5"),
+        ("many", &all[2..], "it was sent 1 rows and answered with 2"),
+        ("dtype", &all[..1], "`output.double` declares int64, and it answered with int32"),
+        ("shape", &all[..1], "`output.pair` declares float32[2], and it answered with float32[3]"),
+        ("twice", &all[..1], "it answered more than once to a batch"),
     ] {
-        let place = quarantined(what, 9, "");
-        let ran = place.rowmill(&["run", "p.toml", "--jobs", "1"]);
-        ran.fails(1, &["error[hook-answer]", want]);
-        assert!(!place.path("data/hooked/current").exists(), "{what}");
-        wait_for_none_in(&place.path("."));
+        for bad in bads {
+            let place = quarantined(what, *bad, "");
+            let ran = place.rowmill(&["run", "p.toml", "--jobs", "1"]);
+            ran.fails(1, &["error[hook-answer]", want]);
+            assert!(!place.path("data/hooked/current").exists(), "{what}");
+            wait_for_none_in(&place.path("."));
+        }
     }
 }
 

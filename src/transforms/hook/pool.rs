@@ -10,7 +10,8 @@
 //! 2. Nobody holds a process while it waits for something else.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, PipeReader};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -20,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use rustix::io::FdFlags;
 
+use super::exec::{SUBCOMMAND, own_program};
 use super::notice::printable;
 use super::worker::{Failure, Limits, Worker};
 
-/// The hidden subcommand that becomes a hook.
-pub(super) const SUBCOMMAND: &str = "hook-exec";
 /// First wait before a process is started again; it doubles with each that dies without an answer.
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// Doublings at most.
@@ -76,15 +77,11 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    fn command(&self) -> Command {
-        // The same program as this one, also where its file was replaced meanwhile.
-        let own = if cfg!(target_os = "linux") {
-            PathBuf::from("/proc/self/exe")
-        } else {
-            std::env::current_exe().unwrap_or_else(|_| "rowmill".into())
-        };
-        let mut command = Command::new(own);
-        command.arg(SUBCOMMAND).arg(std::process::id().to_string()).arg("--").args(&self.command);
+    /// The keeper of a process, with its end of the lifeline.
+    fn command(&self, lifeline: &PipeReader) -> Command {
+        let (parent, lifeline) = (std::process::id().to_string(), lifeline.as_raw_fd().to_string());
+        let mut command = Command::new(own_program());
+        command.arg(SUBCOMMAND).args(["--lifeline", &lifeline, &parent, "--"]).args(&self.command);
         command.current_dir(&self.folder).env_clear();
         let taken = USUAL.iter().copied().chain(self.env.iter().map(String::as_str));
         for name in taken {
@@ -232,9 +229,12 @@ impl Pool {
                 thread::park_timeout(GLANCE.min(until.saturating_duration_since(Instant::now())));
             }
         }
-        let child = self.starter.start(self.launch.command())?;
+        // The one end is the process's own, the other is held here alone: it closes whatever happens.
+        let (its_end, our_end) = io::pipe()?;
+        rustix::io::fcntl_setfd(&its_end, FdFlags::empty())?;
+        let child = self.starter.start(self.launch.command(&its_end))?;
         let Launch { name, limits, .. } = &self.launch;
-        held.worker = Some(Worker::new(child, name, number, input, *limits)?);
+        held.worker = Some(Worker::new(child, our_end, name, number, input, *limits)?);
         let worker = held.worker.take();
         std::mem::forget(held);
         Ok(worker)

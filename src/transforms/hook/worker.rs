@@ -1,16 +1,17 @@
 //! One process of a hook: what it is sent, what it answers, and how it ends.
 //!
 //! A thread writes to it, one reads its answers and one its stderr, so nobody waits for a full pipe
-//! while the process waits for another. The threads end with the pipes, which end with the process
-//! group; one that a process took out of its group is not waited for.
+//! while the process waits for another. The threads end with the pipes, which end with the processes.
+//! The child is the process's keeper (`exec`), which ends as it does when all that it started is gone,
+//! and ends all of it when the lifeline is dropped.
 //!
 //! Invariants:
 //! 1. A batch is answered, or it is known why not: within `timeout`, and at once where the process
 //!    died.
-//! 2. Dropping a worker kills its process group.
+//! 2. Dropping a worker kills its process and all that it started.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeWriter, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -21,17 +22,19 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::SchemaRef;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tracing::{info, warn};
 
 use super::frames::{Broken, Frame, Frames};
 use super::notice::{Notice, NoticeKind, printable};
-use super::resident::group_bytes;
+use super::resident::bytes_below;
 
 /// How often a process that has not answered yet is looked at.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How long a process that closed a pipe may take to answer or to end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long killing it and all that it started may take.
+const LAST_BREATHS: Duration = Duration::from_secs(30);
 /// Wanted capacity of the pipes: what the system grants without privileges.
 const PIPE_BYTES: usize = 1 << 20;
 /// Lines of stderr that are kept, and most bytes of each.
@@ -88,6 +91,8 @@ enum Event {
 #[derive(Debug)]
 pub(super) struct Worker {
     child: Child,
+    /// `None` when the process has to end.
+    lifeline: Option<PipeWriter>,
     /// `None` when nothing more will be sent.
     batches: Option<SyncSender<RecordBatch>>,
     events: Receiver<Event>,
@@ -103,6 +108,7 @@ impl Worker {
     /// Takes charge of a process that was started for the hook `name` as its worker `number`.
     pub(super) fn new(
         mut child: Child,
+        lifeline: PipeWriter,
         name: &str,
         number: usize,
         input: &SchemaRef,
@@ -116,10 +122,21 @@ impl Worker {
         let lines = Arc::clone(&stderr);
         let batches = Some(batches);
         // From here on the process is killed if anything fails.
+        let lifeline = Some(lifeline);
         let is_asked = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&is_asked);
-        let this =
-            Self { child, batches, events, is_asked, stderr, limits, started, is_new, has_raised };
+        let this = Self {
+            child,
+            lifeline,
+            batches,
+            events,
+            is_asked,
+            stderr,
+            limits,
+            started,
+            is_new,
+            has_raised,
+        };
         let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
             return Err(std::io::Error::other("it has no pipes"));
         };
@@ -191,7 +208,9 @@ impl Worker {
                             _ => Err(self.died()),
                         };
                     }
-                    let is_over = |most: u64| group_bytes(self.group()).is_some_and(|n| n > most);
+                    let is_over = |most: u64| {
+                        bytes_below(Pid::from_child(&self.child)).is_some_and(|n| n > most)
+                    };
                     if self.limits.memory.is_some_and(is_over) {
                         return Err(Failure::Memory);
                     }
@@ -218,7 +237,7 @@ impl Worker {
     }
 
     /// The last lines of its stderr.
-    pub(super) fn last_lines(&self) -> Vec<String> {
+    pub(super) fn last_lines(&mut self) -> Vec<String> {
         // What it wrote before it ended may still be on its way.
         self.kill();
         let until = Instant::now() + GLANCE * 4;
@@ -243,19 +262,26 @@ impl Worker {
         })
     }
 
-    /// Whether the process is no more. It is not waited for: its group keeps its number.
+    /// Whether the process is no more, nor what it started. It is not waited for: its number stays.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        !matches!(waitid(WaitId::Pid(self.group()), options), Ok(None))
+        !matches!(waitid(WaitId::Pid(Pid::from_child(&self.child)), options), Ok(None))
     }
 
-    fn group(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    fn kill(&self) {
-        // A group that is no more needs no killing.
-        kill_process_group(self.group(), Signal::KILL).ok();
+    /// Ends the process and all that it started.
+    fn kill(&mut self) {
+        if self.lifeline.take().is_none() {
+            return;
+        }
+        let until = Instant::now() + LAST_BREATHS;
+        while !self.has_ended() {
+            if Instant::now() > until {
+                // Something has stopped the keeper.
+                self.child.kill().ok();
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(1));
+        }
     }
 }
 
