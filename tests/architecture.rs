@@ -52,7 +52,7 @@ fn modules_depend_downwards_only() {
         ("dataset", &["shard", "storage", "schema", "batch", "books", "inputs", "fingerprint"]),
         ("cache", &["shard", "storage", "schema", "fingerprint"]),
         ("sources", &["batch", "inputs", "schema", "fingerprint"]),
-        ("transforms", &["sources", "batch", "schema", "fingerprint"]),
+        ("transforms", &["sources", "cache", "batch", "schema", "fingerprint"]),
         ("graph", &["batch", "transforms"]),
         ("config", &["codes", "sources", "transforms", "schema", "batch", "books", "fingerprint"]),
         (

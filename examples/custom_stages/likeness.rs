@@ -172,6 +172,7 @@ impl Transform for Likeness {
             bytes: 4 << 20,
             answer_bytes: 8 * u64::from(self.settings.batch_rows),
             workers: count(self.settings.workers),
+            is_kept: false,
         })
     }
 

@@ -75,6 +75,22 @@ pub enum CacheError {
         /// What is wrong with it.
         what: String,
     },
+    /// Rows of a column's type cannot be told apart.
+    #[error("column `{column}`: rows cannot be told apart by values of the type {data_type}")]
+    NoKey {
+        /// The column.
+        column: String,
+        /// Its type, as Arrow writes it.
+        data_type: String,
+    },
+    /// The rows asked for take more memory than they may.
+    #[error("the rows asked for take {bytes} bytes, and may take {most}")]
+    TooLarge {
+        /// What they take.
+        bytes: u64,
+        /// What they may take.
+        most: u64,
+    },
     /// Rows cannot be had as the type asked for.
     #[error("field `{field}` cannot be cast to {to}: {message}")]
     Cast {
@@ -117,6 +133,8 @@ impl CacheError {
                 "the feature cache was changed after it was written; remove the section (`rowmill cache \
                  prune`), and its features are computed again"
             }
+            Self::NoKey { .. } => "leave the column out, or cast it before",
+            Self::TooLarge { .. } => "ask for fewer rows at once",
             Self::Stopped { .. } => "open the feature cache again: what was committed is there",
             Self::Write(_) | Self::Count { .. } | Self::Cast { .. } => return None,
         };

@@ -25,6 +25,17 @@ pub(super) fn gather(schema: &RowSchema, places: &[Place<'_>]) -> Result<Vec<Col
     fields.map(|(index, field)| column(field, index, places)).collect()
 }
 
+/// Bytes of the rows at `places`.
+pub(super) fn bytes(schema: &RowSchema, places: &[Place<'_>]) -> Result<u64> {
+    let mut n_bytes = 0;
+    for (index, field) in schema.fields().iter().enumerate() {
+        for place in places {
+            n_bytes += row(field, index, *place)?.bytes.len() as u64;
+        }
+    }
+    Ok(n_bytes)
+}
+
 fn column(field: &Field, index: usize, places: &[Place<'_>]) -> Result<Column> {
     let (unit, rank) = (field.unit_bytes(), field.shape.len());
     let is_fixed = field.kind == Kind::Fixed;

@@ -37,17 +37,20 @@
 //! In reading order: `layout` (names), `manifest` (which segments count), `segment`, `run` and `index`
 //! (where the row of a key is), `view` (a section at one moment), `gather` and `lookup` (rows as they
 //! are handed out), `structure` (what rows are), `store` (what changes a section on disk), `lane` and
-//! `section` (writing in the background), `writer` and `reader`.
+//! `section` (writing in the background), `writer` and `reader`; `caches` (all that a run writes to) and
+//! `row_keys` (a key for a row that has none of its own).
 //!
-//! Leaves out: what a key is the hash of, and how features are computed.
+//! Leaves out: which keys mean what, and how features are computed.
 //!
 //! Invariants:
 //! 1. A committed row is found, whatever happens afterwards, until a later one with its key is
 //!    committed; or there is an error that names what is damaged. No row is half there.
 //! 2. Memory does not grow with rows: keys, index and rows are mapped.
-//! 3. There is no memory of hot rows: a mapped row that was read before is in the system's memory.
-//!    Finding and copying it takes below a microsecond; a hash map would take a tenth of one.
+//! 3. There is no memory of hot rows: a mapped row that was read before is in the system's memory, which
+//!    is bounded by what nobody else needs. Finding and copying it takes below a microsecond; a hash map
+//!    would take a tenth of one.
 
+mod caches;
 mod error;
 mod gather;
 mod index;
@@ -56,6 +59,7 @@ mod layout;
 mod lookup;
 mod manifest;
 mod reader;
+mod row_keys;
 mod run;
 mod section;
 mod segment;
@@ -66,9 +70,11 @@ mod tests;
 mod view;
 mod writer;
 
+pub use caches::{Caches, memory_bytes};
 pub use error::{CacheError, Result};
 pub use lookup::Lookup;
 pub use reader::{CacheReader, SectionReader, SectionStat};
+pub use row_keys::{batch_keys, column_types, row_keys};
 pub use section::{Others, Section, SectionOptions};
 pub use store::Compacted;
 pub use writer::FeatureCache;

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arrow_array::RecordBatch;
+use arrow_schema::Schema as ArrowSchema;
 
 use super::error::{CacheError, Result};
-use super::gather::{Place, gather};
+use super::gather::{self, Place, gather};
 use super::lane::{Job, Lane};
 use super::lookup::Lookup;
 use super::store::{Block, Compacted, Shared, Store};
@@ -123,6 +124,16 @@ impl Section {
         self.inner().schema.clone()
     }
 
+    /// Checks that rows with these columns can be put.
+    ///
+    /// # Errors
+    /// [`CacheError::Structure`] if they are not like those that are there; a column that cannot be
+    /// stored.
+    pub fn accepts(&self, columns: &ArrowSchema) -> Result<()> {
+        let found = structure::infer(columns, &self.options.fields)?;
+        self.schema().map_or(Ok(()), |locked| structure::check(&locked, &found))
+    }
+
     /// Puts a row of `rows` under each of `keys`. Of rows with one key the latest counts. Buffers are
     /// shared with the batch until they are written.
     ///
@@ -180,6 +191,14 @@ impl Section {
     /// # Errors
     /// A segment is damaged, or the system refused to read it.
     pub fn get(&self, keys: &[RowKey]) -> Result<Lookup> {
+        self.get_within(keys, u64::MAX)
+    }
+
+    /// The same, unless the rows take more than `most` bytes.
+    ///
+    /// # Errors
+    /// [`CacheError::TooLarge`], before they are copied; as [`Section::get`].
+    pub fn get_within(&self, keys: &[RowKey], most: u64) -> Result<Lookup> {
         self.look(keys, |(view, schema, held)| {
             let missing = keys.iter().zip(&held).filter(|(_, held)| held.is_none());
             let missing: Vec<RowKey> = missing.map(|(key, _)| *key).collect();
@@ -196,6 +215,12 @@ impl Section {
                 let side = if place.is_some() { &mut hits } else { &mut misses };
                 side.push(position);
                 places.extend(place);
+            }
+            if let (Some(schema), true) = (&schema, most < u64::MAX) {
+                let bytes = gather::bytes(schema, &places)?;
+                if bytes > most {
+                    return Err(CacheError::TooLarge { bytes, most });
+                }
             }
             let rows = batch(schema.as_deref(), &places)?;
             Ok(Lookup { rows, hits, misses })

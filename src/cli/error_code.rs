@@ -71,11 +71,13 @@ fn of_stage(error: &StageError) -> Code {
             TransformError::Row { bad, .. } => of_row(bad.code),
             TransformError::Hook(error) => of_hook(error),
             TransformError::Failed { .. } => Code::TransformFailed,
+            TransformError::Cache(error) => of_cache(error),
             TransformError::Arrow(_) => Code::BatchRefused,
             TransformError::Stopped(_) => Code::Stopped,
         },
         StageError::Shard(error) => of_shard(error),
         StageError::Dataset(error) => of_dataset(error),
+        StageError::Cache(error) => of_cache(error),
     }
 }
 
@@ -138,9 +140,11 @@ fn of_cache(error: &CacheError) -> Code {
         | CacheError::Incompatible { .. }
         | CacheError::Structure { .. }
         | CacheError::Cast { .. } => Code::CacheMisfit,
-        CacheError::InUse { .. } | CacheError::Count { .. } | CacheError::Stopped { .. } => {
-            Code::Internal
-        }
+        CacheError::InUse { .. }
+        | CacheError::Count { .. }
+        | CacheError::NoKey { .. }
+        | CacheError::TooLarge { .. }
+        | CacheError::Stopped { .. } => Code::Internal,
     }
 }
 

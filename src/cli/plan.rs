@@ -107,6 +107,10 @@ fn text(report: &PlanReport) -> String {
     if let Some(more) = report.partitions.len().checked_sub(LISTED).filter(|n| *n > 0) {
         line("", format!("and {more} more (--json lists all)"));
     }
+    for cache in &report.caches {
+        let (n, dir) = (counted(cache.rows, "row"), &cache.cache);
+        line("known", format!("{n} of `{}` in {dir}, of whichever inputs", cache.stage));
+    }
     if let Some(why) = &report.why {
         why::lines(report, why, &mut line);
     }
@@ -157,6 +161,9 @@ fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
     }
     if bound.finish_bytes > 0 {
         line("", format!("merging keys at the end {}", HumanBytes(bound.finish_bytes)));
+    }
+    if bound.caches_bytes > 0 {
+        line("", format!("feature caches {}", HumanBytes(bound.caches_bytes)));
     }
     line("", format!("batches of about {}", HumanBytes(bound.batch_bytes)));
 }

@@ -122,8 +122,10 @@ fn details(seen: &Seen) -> String {
         0 => String::new(),
         n => format!("  {} rejected", HumanCount(n)),
     };
+    let known = (seen.known * 100).checked_div(seen.asked);
+    let known = known.map(|percent| format!("  {percent} % known")).unwrap_or_default();
     format!(
-        "{} rows{rejected}  {}/{} partitions  queues {fill} %{memory}",
+        "{} rows{rejected}{known}  {}/{} partitions  queues {fill} %{memory}",
         HumanCount(seen.rows),
         seen.partitions_done,
         seen.partitions,
@@ -165,10 +167,12 @@ mod tests {
             partitions_done: 2,
             queued_bytes: 1,
             queue_bytes: 4,
+            asked: 200,
+            known: 31,
         };
         let line = plain_line(&seen, Duration::from_secs(1));
         let want = " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s  3 seconds left  1,234 rows  \
-                    1,000 rejected  2/8 partitions  queues 25 %";
+                    1,000 rejected  15 % known  2/8 partitions  queues 25 %";
         assert!(line.starts_with(want), "{line}");
     }
 

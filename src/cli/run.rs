@@ -16,7 +16,7 @@ use super::progress::{Progress, ProgressMode};
 use super::signals::Signals;
 use crate::config::Registry;
 use crate::fingerprint::Fingerprinting;
-use crate::pipeline::{Live, Pipeline, PipelineError, Report};
+use crate::pipeline::{CacheReport, Live, Pipeline, PipelineError, Report};
 
 /// Arguments of `rowmill run`.
 #[derive(Debug, Args)]
@@ -158,6 +158,11 @@ fn summary(report: &Report) -> String {
                     HumanCount(stage.rows).to_string()
                 ),
             );
+            if let Some(CacheReport { rows, known, hit_rate: Some(rate) }) = &stage.cache {
+                let (known, percent) = (HumanCount(*known), rate * 100.0);
+                let rows = counted(*rows, "row");
+                line("", format!("{:<12} {known} of {rows} known, {percent:.1} %", ""));
+            }
         }
     }
     if let Some(peak) = report.peak_rss_bytes {

@@ -34,7 +34,7 @@ pub struct LinkError {
 impl LinkError {
     /// Says what to do about it, where that is known.
     #[must_use]
-    pub fn hint(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<String> {
         self.source.hint()
     }
 }

@@ -12,7 +12,7 @@ use crate::dataset::Home;
 use crate::dataset::manifest::Manifest;
 use crate::schema::{RowSchema, SchemaError};
 use crate::shard::ShardLimits;
-use crate::sources::{OnError, Source, SourceError};
+use crate::sources::{OnError, SettingsError, Source, SourceError};
 use crate::storage::{EntryKind, Local, Storage};
 use crate::transforms::{Stage, Transform};
 
@@ -226,17 +226,20 @@ impl Pipeline {
 
     fn columns_after(&self, source: &SchemaRef) -> Result<SchemaRef, PipelineError> {
         self.named_transforms().try_fold(Arc::clone(source), |columns, (name, transform)| {
-            transform.output(&columns).map_err(|e| {
-                let own = e.at.iter().map(String::as_str);
-                let keys: Vec<&str> = ["transforms", name].into_iter().chain(own).collect();
-                let setting = match e.at.as_slice() {
-                    [] => String::new(),
-                    keys => format!(", `{}`", keys.join(".")),
-                };
-                let message = format!("[transforms.{name}]{setting}: {}", e.message);
-                self.definition.error_at(&keys, message, e.hint).into()
-            })
+            transform.output(&columns).map_err(|e| self.refused_columns(name, e))
         })
+    }
+
+    /// The error of a transform that refuses the columns which reach it.
+    pub(super) fn refused_columns(&self, name: &str, e: SettingsError) -> PipelineError {
+        let own = e.at.iter().map(String::as_str);
+        let keys: Vec<&str> = ["transforms", name].into_iter().chain(own).collect();
+        let setting = match e.at.as_slice() {
+            [] => String::new(),
+            keys => format!(", `{}`", keys.join(".")),
+        };
+        let message = format!("[transforms.{name}]{setting}: {}", e.message);
+        self.definition.error_at(&keys, message, e.hint).into()
     }
 }
 

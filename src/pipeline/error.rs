@@ -146,6 +146,15 @@ pub enum StageError {
     /// Recording a partition.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+    /// Keeping what hooks have answered.
+    #[error(transparent)]
+    Cache(Box<CacheError>),
+}
+
+impl From<CacheError> for StageError {
+    fn from(error: CacheError) -> Self {
+        Self::Cache(Box::new(error))
+    }
 }
 
 impl StageError {
@@ -153,9 +162,10 @@ impl StageError {
         match self {
             Self::Source(error) => error.hint().map(Into::into),
             Self::Row { bad, .. } => bad.hint.clone(),
-            Self::Link(error) => error.hint().map(Into::into),
+            Self::Link(error) => error.hint(),
             Self::Shard(error) => error.hint(),
             Self::Dataset(error) => error.hint(),
+            Self::Cache(error) => error.hint(),
         }
     }
 
@@ -196,7 +206,11 @@ impl StageError {
             | Self::Source(SourceError::Invalid { .. } | SourceError::Row { .. })
             | Self::Shard(ShardError::RowTooLarge { .. })
             | Self::Dataset(DatasetError::Shard(ShardError::RowTooLarge { .. })) => true,
-            Self::Source(_) | Self::Link(_) | Self::Shard(_) | Self::Dataset(_) => false,
+            Self::Source(_)
+            | Self::Link(_)
+            | Self::Shard(_)
+            | Self::Dataset(_)
+            | Self::Cache(_) => false,
         }
     }
 }

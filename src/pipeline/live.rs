@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::graph::Gauge;
+use crate::transforms::Transform;
 
 /// What a run tells while it goes on. Called from the threads that do the work: be quick.
 pub trait Observer: Send + Sync {
@@ -56,6 +57,8 @@ pub struct Live {
     partitions_done: AtomicU64,
     /// The edges of the partitions at work, by index.
     edges: Mutex<BTreeMap<usize, Vec<Gauge>>>,
+    /// Those whose answers are kept count what was known.
+    hooks: Mutex<Vec<Arc<dyn Transform>>>,
 }
 
 /// The counters at one moment.
@@ -77,6 +80,10 @@ pub struct Seen {
     pub queued_bytes: u64,
     /// Bytes that the open edges may hold.
     pub queue_bytes: u64,
+    /// Rows that hooks with a feature cache were to be asked about.
+    pub asked: u64,
+    /// Rows among them whose answers were known.
+    pub known: u64,
 }
 
 impl Live {
@@ -89,6 +96,9 @@ impl Live {
             let all: usize = edges.values().flatten().map(bytes).sum();
             u64::try_from(all).unwrap_or(u64::MAX)
         };
+        let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = hooks.iter().filter_map(|hook| hook.asked());
+        let (asked, known) = asked.fold((0, 0), |(n, m), it| (n + it.rows, m + it.known));
         Seen {
             total_bytes: get(&self.total_bytes),
             done_bytes: get(&self.done_bytes),
@@ -98,6 +108,8 @@ impl Live {
             partitions_done: get(&self.partitions_done),
             queued_bytes: sum(Gauge::queued_bytes),
             queue_bytes: sum(Gauge::capacity_bytes),
+            asked,
+            known,
         }
     }
 
@@ -105,6 +117,11 @@ impl Live {
     pub fn begin(&self, partitions: u64, total_bytes: u64) {
         self.partitions.store(partitions, Ordering::Relaxed);
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what of these was known.
+    pub(super) fn watch_hooks(&self, transforms: &[Arc<dyn Transform>]) {
+        *self.hooks.lock().unwrap_or_else(PoisonError::into_inner) = transforms.to_vec();
     }
 
     /// Counts input bytes that were read.

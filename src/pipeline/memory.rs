@@ -44,6 +44,8 @@ pub(super) struct Demand {
     pub(super) index_bytes: u64,
     /// What is held at the end, when all partitions are built.
     pub(super) finish_bytes: u64,
+    /// What feature caches hold that are written to.
+    pub(super) caches_bytes: u64,
 }
 
 /// What transforms that run together take.
@@ -108,6 +110,8 @@ pub struct MemoryBound {
     pub index_bytes: u64,
     /// Merging the keys, when no partition is at work any more.
     pub finish_bytes: u64,
+    /// Rows that are on their way into feature caches.
+    pub caches_bytes: u64,
 }
 
 /// What one partition takes for a hook.
@@ -236,6 +240,8 @@ impl MemoryBound {
                 let answered = asked_edge.saturating_add(answers_bytes);
                 let mut held = cutting_bytes.saturating_add(answers_bytes);
                 held = held.saturating_add(copy(transforms, answered));
+                // Rows that are not known are copied, and answers put together.
+                held = held.saturating_add(copy(rule.is_kept, answered));
                 if group.plain > 0 {
                     let grown = group.grow(answered);
                     held = held.saturating_add(grown).saturating_add(copy(transforms, grown));
@@ -265,7 +271,8 @@ impl MemoryBound {
                 .saturating_mul(count(parallel.jobs))
                 .saturating_add(demand.index_bytes)
                 .max(demand.finish_bytes)
-                .saturating_add(demand.inputs_bytes),
+                .saturating_add(demand.inputs_bytes)
+                .saturating_add(demand.caches_bytes),
             jobs: parallel.jobs,
             workers: parallel.workers,
             hooks,
@@ -278,6 +285,7 @@ impl MemoryBound {
             writer_bytes,
             index_bytes: demand.index_bytes,
             finish_bytes: demand.finish_bytes,
+            caches_bytes: demand.caches_bytes,
         }
     }
 }
@@ -365,6 +373,7 @@ mod tests {
             writer_bytes: 64 << 20,
             index_bytes: 0,
             finish_bytes: 0,
+            caches_bytes: 0,
         }
     }
 
@@ -423,7 +432,13 @@ mod tests {
 
     /// A hook with the defaults, and a transform that makes twice as much behind it.
     fn hook(workers: usize, plain: usize) -> GroupDemand {
-        let rule = Batching { rows: 1024, bytes: 4 << 20, answer_bytes: 32 << 20, workers };
+        let rule = Batching {
+            rows: 1024,
+            bytes: 4 << 20,
+            answer_bytes: 32 << 20,
+            workers,
+            is_kept: false,
+        };
         let hook = Some(HookDemand { name: "h".to_owned(), rule });
         GroupDemand { hook, plain, growth_percent: if plain > 0 { 200 } else { 100 } }
     }

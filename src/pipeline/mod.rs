@@ -10,6 +10,7 @@
 //! 2. A run that fails or is stopped leaves what the same command goes on from.
 
 mod assembly;
+mod caches;
 mod check;
 mod compare;
 mod contents;
@@ -44,8 +45,8 @@ pub use memory::{HookBound, MemoryBound};
 pub use plan::Hashed;
 pub use rejects::RejectReport;
 pub use report::{
-    CheckReport, FieldReport, InternReport, PartitionReport, PartitionState, PlanReport,
-    REPORT_VERSION, Report, SourceReport, StageReport,
+    CacheReport, CheckReport, FieldReport, InternReport, KnownReport, PartitionReport,
+    PartitionState, PlanReport, REPORT_VERSION, Report, SourceReport, StageReport,
 };
 pub use rows::{NoText, Piece, Rows};
 pub use test::{CaseReport, FailureReport, TestReport};

@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::rejects::RejectsOf;
 use super::{Event, Live, Observer, Pipeline, StageError, StageReport};
 use crate::batch::{Batch, Restart};
+use crate::cache::Caches;
 use crate::dataset::Workplace;
 use crate::dataset::partition::{self, Partition, PartitionOptions};
 use crate::dataset::record::RecordName;
@@ -27,6 +28,7 @@ pub(super) struct Context {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) place: Arc<Workplace>,
     pub(super) stamps: Arc<Stamps>,
+    pub(super) caches: Arc<Caches>,
     pub(super) plan: Arc<Plan>,
     pub(super) meters: Meters,
     pub(super) observer: Arc<dyn Observer>,
@@ -61,6 +63,7 @@ impl Meters {
                 bytes: seen.bytes_out,
                 busy_seconds: seconds(seen.busy),
                 blocked_seconds: seconds(seen.waiting_for_input + seen.waiting_for_output),
+                cache: None,
             }
         })
         .collect()
@@ -311,6 +314,8 @@ impl PartitionWriter for Sink {
 
     fn finish(self, end: EndOfInputs) -> Result<(), StageError> {
         let n_sealed = self.writer.sealed().len();
+        // Whatever the record stands for was answered, and is not to be asked again.
+        self.context.caches.commit()?;
         let built = self.writer.finish(&end.digests)?;
         let sealed = built.shards.get(n_sealed..).unwrap_or_default();
         for shard in sealed {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
 use serde::Serialize;
 
 use super::assembly::SourceStage;
@@ -19,6 +20,7 @@ use super::{
     MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
     REPORT_VERSION, SourceReport, Why,
 };
+use crate::cache;
 use crate::dataset::adopt::Adopter;
 use crate::dataset::facts::Facts;
 use crate::dataset::merge::MERGE_BYTES;
@@ -58,6 +60,10 @@ pub(super) struct Plan {
     pub(super) bound: MemoryBound,
     /// The retry of rejects that is under way.
     pub(super) retry: Option<Arc<Retry>>,
+    /// The columns of every source.
+    pub(super) columns: SchemaRef,
+    /// Digests of the files that transforms name, by path.
+    pub(super) files: BTreeMap<String, String>,
 }
 
 /// Inputs that were hashed because no stamp told their digest.
@@ -189,6 +195,7 @@ impl Pipeline {
             rows: rows.map(|n| n.min(limit)),
             free_bytes: self.storage.free_bytes(self.home.dir())?,
             why,
+            caches: self.known(plan)?,
             partitions,
             memory: plan.bound.clone(),
         })
@@ -352,12 +359,13 @@ impl Pipeline {
         let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
         let bound = bound_of(n_to_build, largest_part)?;
         drop(digests);
-        let Listed { schema, sources, .. } = listed;
+        let Listed { schema, sources, columns, .. } = listed;
+        let files = hook_files.into_iter().map(|(input, b3)| (input.path, b3)).collect();
         let retry = match place {
             Some(place) => again.retry(place, facts, &partitions)?,
             None => None,
         };
-        Ok(Plan { schema, sources, partitions, stamps, hashed, bound, retry })
+        Ok(Plan { schema, sources, partitions, stamps, hashed, bound, retry, columns, files })
     }
 
     /// Source rows of inputs, where they are known without reading them.
@@ -423,6 +431,8 @@ impl Pipeline {
             });
             GroupDemand { hook, plain, growth_percent }
         });
+        let kept = self.transforms.iter().filter_map(|it| it.batching()).filter(|it| it.is_kept);
+        let kept = kept.map(|rule| cache::memory_bytes(rule.answer_bytes));
         MemoryBound::of(&Demand {
             memory: run.memory,
             // A limit is spent partition by partition.
@@ -441,6 +451,7 @@ impl Pipeline {
             reader_bytes: readers.max().unwrap_or(0),
             writer_bytes: writer_bytes.saturating_add(largest_part as u64),
             index_bytes: shared_bytes(&listed.schema, &self.shard_limits()),
+            caches_bytes: if n_to_build > 0 { kept.sum() } else { 0 },
             finish_bytes: if listed.schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })
     }

@@ -70,6 +70,33 @@ pub struct StageReport {
     pub busy_seconds: f64,
     /// Time spent waiting for a neighbour, summed over threads.
     pub blocked_seconds: f64,
+    /// What of it was known, where a hook has a feature cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheReport>,
+}
+
+/// What a feature cache spared a hook in this run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct CacheReport {
+    /// Rows that the hook was to be asked about.
+    pub rows: u64,
+    /// Rows among them whose answers were known.
+    pub known: u64,
+    /// The share of these, from 0 to 1; none where there were no rows.
+    pub hit_rate: Option<f64>,
+}
+
+/// What a feature cache holds for a hook.
+#[derive(Debug, Clone, Serialize)]
+pub struct KnownReport {
+    /// The hook.
+    pub stage: String,
+    /// The folder of the feature cache.
+    pub cache: String,
+    /// SHA-256 of the hook's compat signature, which names the section.
+    pub section: String,
+    /// Rows there. Which rows of this dataset they are shows when those are read.
+    pub rows: u64,
 }
 
 /// One interned field of a dataset.
@@ -128,6 +155,8 @@ pub struct PlanReport {
     /// Why partitions will be built, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<super::Why>,
+    /// What feature caches hold for the hooks that have one.
+    pub caches: Vec<KnownReport>,
     /// The partitions, in dataset order.
     pub partitions: Vec<PartitionReport>,
     /// The memory bound and how it comes about.

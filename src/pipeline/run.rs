@@ -14,6 +14,7 @@ use super::{
     InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, StageError,
     peak_rss_bytes, reading,
 };
+use crate::cache::Caches;
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
 use crate::dataset::{Dataset, RunNote, Workplace, partition};
 use crate::graph::{Control, Failed, LinkError};
@@ -25,6 +26,7 @@ use crate::stages::RowLimit;
 struct Prepared {
     place: Arc<Workplace>,
     plan: Plan,
+    caches: Arc<Caches>,
 }
 
 impl Pipeline {
@@ -45,7 +47,7 @@ impl Pipeline {
         let began = Instant::now();
         let pipeline = Arc::clone(self);
         let prepared = on_thread(move || pipeline.prepare()).await?;
-        let Prepared { place, plan } = prepared;
+        let Prepared { place, plan, caches } = prepared;
         let plan = Arc::new(plan);
         info!(
             dataset = %self.home.dir().display(),
@@ -57,10 +59,12 @@ impl Pipeline {
         let to_build = plan.partitions.iter().filter(|p| !matches!(p.state, State::Done(_)));
         let bytes = to_build.clone().map(|p| p.bytes).sum();
         live.begin(to_build.count() as u64, bytes);
+        live.watch_hooks(&self.transforms);
         let context = Arc::new(Context {
             pipeline: Arc::clone(self),
             place: Arc::clone(&place),
             stamps: Arc::clone(&plan.stamps),
+            caches: Arc::clone(&caches),
             plan: Arc::clone(&plan),
             meters: Meters::new(self),
             observer,
@@ -69,6 +73,8 @@ impl Pipeline {
         let built = self.build_all(&context, &stop).await;
         let pipeline = Arc::clone(self);
         let ended = on_thread(move || pipeline.end_transforms()).await;
+        // Also where the run failed: what was answered is paid for.
+        let kept = on_thread(move || Ok(caches.commit()?)).await;
         let pipeline = Arc::clone(self);
         if let (Err(PipelineError::Rejects { .. }), Some(retry)) = (&built, &plan.retry) {
             // What is current stays what counts; the next retry asks about all of it.
@@ -77,6 +83,7 @@ impl Pipeline {
         }
         let built = built?;
         ended?;
+        kept?;
         let Built { partitions, newly, reused, resumed_rows } = built;
         let was_complete = self.is_complete()?;
         let mut report = on_thread(move || pipeline.finish(&place, &plan, &partitions)).await?;
@@ -88,6 +95,7 @@ impl Pipeline {
         report.seconds = began.elapsed().as_secs_f64();
         report.peak_rss_bytes = peak_rss_bytes();
         report.stages = context.meters.report();
+        self.add_known(&mut report.stages);
         Ok(report)
     }
 
@@ -116,7 +124,8 @@ impl Pipeline {
         }
         plan.stamps.compact(&place, self.ranges(&plan))?;
         self.note(&place, &plan)?;
-        Ok(Prepared { place: Arc::new(place), plan })
+        let caches = self.open_caches(&plan)?;
+        Ok(Prepared { place: Arc::new(place), plan, caches })
     }
 
     /// Tells those who look at the folder meanwhile what this run is about to do.

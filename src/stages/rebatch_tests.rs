@@ -39,6 +39,7 @@ fn rule() -> impl Strategy<Value = Batching> {
         bytes,
         answer_bytes: 0,
         workers: 1,
+        is_kept: false,
     })
 }
 

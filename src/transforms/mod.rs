@@ -19,13 +19,17 @@ mod hook;
 mod select;
 mod text_stats;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use serde_json::Value;
 
 pub use crate::batch::{BadRow, OnError};
 use crate::batch::{Batch, Behind, Outcome};
+use crate::cache::{CacheError, Section};
+use crate::fingerprint::CompatSignature;
 pub use crate::sources::SettingsError;
 pub(crate) use hook::ColumnSettings;
 pub use hook::{HookError, become_hook};
@@ -80,6 +84,30 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
         &[]
     }
 
+    /// Where what it answers is kept for other runs, if anywhere. `input` are the columns that reach it,
+    /// `files` the digests of its files, by path.
+    ///
+    /// # Errors
+    /// A column that rows cannot be told apart by.
+    fn kept(
+        &self,
+        input: &SchemaRef,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Option<Kept>, SettingsError> {
+        let _ = (input, files);
+        Ok(None)
+    }
+
+    /// A run begins: what is in `section` is not computed, and what is computed is put there.
+    fn remember(&self, section: Arc<Section>) {
+        drop(section);
+    }
+
+    /// What of it was known since the run began, where anything is kept.
+    fn asked(&self) -> Option<Asked> {
+        None
+    }
+
     /// No batch follows: what it keeps running can end.
     ///
     /// # Errors
@@ -87,6 +115,26 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
     fn end(&self) -> Result<(), TransformError> {
         Ok(())
     }
+}
+
+/// Where and how a transform keeps what it answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The folder of the feature cache.
+    pub dir: PathBuf,
+    /// What decides the answers.
+    pub signature: CompatSignature,
+    /// The columns of rows that are kept.
+    pub columns: Schema,
+}
+
+/// Rows that a transform was to compute, and how many of them were known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// All of them.
+    pub rows: u64,
+    /// Those that a feature cache held.
+    pub known: u64,
 }
 
 /// How the batches of a transform are cut, and what they may come to.
@@ -100,6 +148,8 @@ pub struct Batching {
     pub answer_bytes: u64,
     /// How many batches are worked on at once.
     pub workers: usize,
+    /// Whether answers are kept in a feature cache, and what is known put together with what is new.
+    pub is_kept: bool,
 }
 
 /// The place of a transform in its graph.
@@ -207,19 +257,29 @@ pub enum TransformError {
         /// What to do.
         hint: Option<String>,
     },
+    /// What it answers cannot be kept, or not be found again.
+    #[error(transparent)]
+    Cache(Box<CacheError>),
     /// Arrow refused.
     #[error("cannot compute")]
     Arrow(#[from] arrow_schema::ArrowError),
 }
 
+impl From<CacheError> for TransformError {
+    fn from(error: CacheError) -> Self {
+        Self::Cache(Box::new(error))
+    }
+}
+
 impl TransformError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Row { bad, .. } => bad.hint.as_deref(),
-            Self::Hook(error) => error.hint(),
-            Self::Failed { hint, .. } => hint.as_deref(),
+            Self::Row { bad, .. } => bad.hint.clone(),
+            Self::Hook(error) => error.hint().map(str::to_owned),
+            Self::Cache(error) => error.hint(),
+            Self::Failed { hint, .. } => hint.clone(),
             Self::Stopped(_) | Self::Arrow(_) => None,
         }
     }

@@ -77,7 +77,7 @@ def rows_in(file):
 reader = pa.ipc.open_stream(sys.stdin.buffer)
 writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
 for batch in reader:
-    if what in ("log", "files"):
+    if what in ("log", "files") or params.get("log"):
         with open("calls.txt", "a") as log:
             log.write(",".join(str(n) for n in batch.column("n").to_pylist()) + "\n")
     numbers = batch.column("n").to_pylist()
@@ -98,7 +98,7 @@ for batch in reader:
         pa.array([None if what == "null" and n == bad else [n] * width for n in numbers], pair),
         pa.array([list(range(n % 3)) for n in numbers], pa.list_(pa.int64())),
         # What a row gets depends on the batch that it came in.
-        pa.array(["-".join(str(n) for n in numbers)] * len(numbers)),
+        pa.array([str(n) for n in numbers] if params.get("alone") else ["-".join(str(n) for n in numbers)] * len(numbers)),
     ]
     if what == "nan":
         columns[1] = pa.array([[float("nan") if n == bad else n] * 2 for n in numbers], pair)

@@ -25,9 +25,6 @@ const HOOK_NULL: &str = "hook_null";
 /// Code of a row with a NaN where there may be none.
 const HOOK_NAN: &str = "hook_nan";
 
-/// Columns, and the rows that are bad, in order.
-pub(super) type Checked = (Vec<ArrayRef>, Vec<(usize, BadRow)>);
-
 /// What was declared of answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declared<'a> {
@@ -37,12 +34,12 @@ pub(super) struct Declared<'a> {
     pub(super) answer_bytes: u64,
 }
 
-/// The columns of an answer in the order in which they were declared, and the rows that are bad.
-pub(super) fn check(
+/// The columns of an answer in the order in which they were declared.
+pub(super) fn fit(
     answer: &RecordBatch,
     n_rows: usize,
-    Declared { fields, nan, answer_bytes }: Declared<'_>,
-) -> Result<Checked, TransformError> {
+    Declared { fields, answer_bytes, .. }: Declared<'_>,
+) -> Result<Vec<ArrayRef>, TransformError> {
     if answer.num_rows() != n_rows {
         let (came, hint) =
             (answer.num_rows(), "a hook answers with one row for each that it is sent");
@@ -57,7 +54,6 @@ pub(super) fn check(
         return Err(HookError::misfit(message, "add it to `output`, or leave it out").into());
     }
     let mut columns = Vec::with_capacity(fields.len());
-    let mut bad: Vec<(usize, BadRow)> = Vec::new();
     let mut taken_bytes = memory_bytes(answer) as u64;
     for field in fields {
         let Some(column) = answer.column_by_name(field.name()) else {
@@ -90,14 +86,24 @@ pub(super) fn check(
             let hint = "raise `answer_bytes`, or lower `batch_rows` or `batch_bytes`";
             return Err(HookError::misfit(message, hint).into());
         }
-        let column = arrow_cast::cast(column, field.data_type())?;
-        let rows = bad_rows(&column, field, nan);
+        columns.push(arrow_cast::cast(column, field.data_type())?);
+    }
+    Ok(columns)
+}
+
+/// The rows that are bad, in order, of columns that [`fit`] gave.
+pub(super) fn judge(
+    columns: &[ArrayRef],
+    Declared { fields, nan, .. }: Declared<'_>,
+) -> Vec<(usize, BadRow)> {
+    let mut bad: Vec<(usize, BadRow)> = Vec::new();
+    for (field, column) in fields.iter().zip(columns) {
+        let rows = bad_rows(column, field, nan);
         bad.extend(rows.into_iter().map(|(row, bad)| (row, bad.field(field.name()))));
-        columns.push(column);
     }
     bad.sort_by_key(|(row, _)| *row);
     bad.dedup_by_key(|(row, _)| *row);
-    Ok((columns, bad))
+    bad
 }
 
 /// Whether values of the one type are those of the other: the sizes of offsets and the names of items
@@ -263,6 +269,9 @@ mod tests {
 
     use super::*;
 
+    /// Columns, and the rows that are bad.
+    type Checked = (Vec<ArrayRef>, Vec<(usize, BadRow)>);
+
     const PLENTY: u64 = 1 << 20;
 
     fn check_as(
@@ -272,7 +281,11 @@ mod tests {
         nan: Nan,
         answer_bytes: u64,
     ) -> Result<Checked, TransformError> {
-        check(answer, n_rows, Declared { fields: &[field], nan, answer_bytes })
+        let fields = [field];
+        let declared = Declared { fields: &fields, nan, answer_bytes };
+        let columns = fit(answer, n_rows, declared)?;
+        let bad = judge(&columns, declared);
+        Ok((columns, bad))
     }
 
     fn of(name: &str, column: impl Array + 'static) -> RecordBatch {

@@ -30,7 +30,14 @@ pub(super) struct Called {
     pub(super) answer: Option<RecordBatch>,
     /// The guilty rows, in order.
     pub(super) guilty: Vec<(usize, BadRow)>,
+    /// The others.
+    pub(super) left: Vec<usize>,
+    /// Whether the hook was not asked for that answer.
+    pub(super) is_known: bool,
 }
+
+/// The answer that is known to these rows together, if there is one.
+type Recall<'a> = dyn Fn(&[usize]) -> Result<Option<RecordBatch>, TransformError> + 'a;
 
 /// Asks about one batch.
 pub(super) struct Call<'a> {
@@ -42,18 +49,27 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Asks about `rows`.
-    pub(super) fn answer(&self, rows: &RecordBatch) -> Result<Called, TransformError> {
+    /// Asks about `rows`, unless the answer is `known`.
+    pub(super) fn answer(
+        &self,
+        rows: &RecordBatch,
+        known: &Recall<'_>,
+    ) -> Result<Called, TransformError> {
         let mut guilty: Vec<(usize, BadRow)> = Vec::new();
         // The places in the whole batch of the rows that are left.
         let mut left: Vec<usize> = (0..rows.num_rows()).collect();
         loop {
             if left.is_empty() {
-                return Ok(Called { answer: None, guilty });
+                return Ok(Called { answer: None, guilty, left, is_known: false });
+            }
+            if let Some(answer) = known(&left)? {
+                return Ok(Called { answer: Some(answer), guilty, left, is_known: true });
             }
             let part = without(rows, &guilty)?;
             let found = match self.twice(&part)? {
-                Ok(answer) => return Ok(Called { answer: Some(answer), guilty }),
+                Ok(answer) => {
+                    return Ok(Called { answer: Some(answer), guilty, left, is_known: false });
+                }
                 Err(unanswered) => self.search(&part, unanswered)?,
             };
             let at = |(row, bad): (usize, BadRow)| Some((*left.get(row)?, bad));
@@ -61,7 +77,7 @@ impl Call<'_> {
             guilty.sort_by_key(|(row, _)| *row);
             left.retain(|row| guilty.iter().all(|(gone, _)| gone != row));
             if self.ends_at_first {
-                return Ok(Called { answer: None, guilty });
+                return Ok(Called { answer: None, guilty, left, is_known: false });
             }
         }
     }

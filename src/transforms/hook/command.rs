@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::settings::{HookSettings, RUN_SETTINGS};
 use super::transform::{Hook, Program, refuse};
@@ -35,6 +36,8 @@ fn make(spec: &TransformSpec) -> Result<Hook, SettingsError> {
         let hint = "name a program and its arguments: [\"python3\", \"hook.py\"]";
         return Err(refuse("command", "there is no program", hint));
     }
+    let arguments = command.get(1..).unwrap_or_default();
+    let kind = json!({"type": TYPE.name, "version": TYPE.version, "arguments": arguments});
     let command = command.into_iter().map(Into::into).collect();
-    Hook::new(spec, hook, Program { id, command, set: Vec::new(), files: Vec::new() })
+    Hook::new(spec, hook, Program { id, kind, command, set: Vec::new(), files: Vec::new() })
 }

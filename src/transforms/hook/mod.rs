@@ -5,9 +5,10 @@
 //! what it answers is checked and put behind the columns of the batch.
 //!
 //! In reading order: `settings` is what a definition says of any hook, `command` and `python` are the
-//! kinds of them; `transform` asks about batches; `call` asks about one, whatever happens; `pool` has
-//! the processes, `worker` is one of them; `frames` reads what it writes, and what is said of it
-//! (`notice`); `answer` checks it; [`become_hook`] is how this program becomes the hook.
+//! kinds of them; `transform` asks about batches; `known` asks only about what no feature cache holds;
+//! `call` asks about one batch, whatever happens; `pool` has the processes, `worker` is one of them;
+//! `frames` reads what it writes, and what is said of it (`notice`); `answer` checks it; [`become_hook`]
+//! is how this program becomes the hook.
 //!
 //! Invariants:
 //! 1. A hook is asked about the same batches in every run ([`super::Batching`]), and each answer that
@@ -21,6 +22,7 @@ pub(super) mod command;
 mod error;
 mod exec;
 mod frames;
+mod known;
 mod notice;
 mod pool;
 pub(super) mod python;

@@ -7,6 +7,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::settings::{HookSettings, RUN_SETTINGS};
 use super::transform::{Hook, Program, refuse};
@@ -74,7 +75,8 @@ fn make(spec: &TransformSpec) -> Result<Hook, SettingsError> {
         ("PYTHONHASHSEED", "0"),
     ];
     let set = set.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    Hook::new(spec, hook, Program { id: id.unwrap_or(entry), command, set, files })
+    let kind = json!({"type": TYPE.name, "version": TYPE.version, "entry": entry});
+    Hook::new(spec, hook, Program { id: id.unwrap_or(entry), kind, command, set, files })
 }
 
 /// Whether `text` may be a name in Python.

@@ -30,6 +30,16 @@ pub(super) struct HookSettings {
     /// Whether floats may be NaN.
     #[serde(default)]
     pub(super) nan: Nan,
+    /// Folder of the feature cache that keeps its answers, relative to the folder of the definition.
+    #[serde(default)]
+    pub(super) cache: Option<String>,
+    /// Whether what it answers to a row depends on that row alone.
+    #[serde(default)]
+    pub(super) rows_independent: bool,
+    /// The column whose value tells rows apart in the feature cache; all that it is sent, if it is left
+    /// out.
+    #[serde(default)]
+    pub(super) cache_key: Option<String>,
     /// Most rows in a batch.
     #[serde(default = "default_batch_rows")]
     pub(super) batch_rows: u32,
@@ -58,7 +68,7 @@ pub(super) struct HookSettings {
 
 /// Settings of hooks of any kind that decide no value.
 pub(super) const RUN_SETTINGS: &[&str] =
-    &["command.0", "python", "workers", "timeout", "memory", "threads", "env"];
+    &["command.0", "python", "workers", "timeout", "memory", "threads", "env", "cache"];
 
 fn default_batch_rows() -> u32 {
     1024

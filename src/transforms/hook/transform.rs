@@ -2,6 +2,7 @@
 //!
 //! Leaves out: which program a kind starts (`command`).
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,15 +11,18 @@ use arrow_schema::{Field, Schema, SchemaRef};
 
 use super::HookError;
 use super::answer::{self, Declared};
-use super::call::Call;
+use super::call::{Call, Called};
+use super::known::{Answered, Counts, Keeping, Known, stored_schema};
 use super::pool::{Launch, Pool};
 use super::settings::{HookSettings, declarations};
 use super::worker::{Failure, Limits};
 use crate::batch::Batch;
-use crate::fingerprint::canonical_json;
+use crate::cache::{Section, column_types};
+use crate::fingerprint::{CompatSignature, canonical_json};
 use crate::transforms::columns::{append, find, unexpected, with};
 use crate::transforms::{
-    Batching, Emit, OnError, SettingsError, Stage, Transform, TransformError, TransformSpec,
+    Asked, Batching, Emit, Kept, OnError, SettingsError, Stage, Transform, TransformError,
+    TransformSpec,
 };
 
 /// The variable that tells a hook its parameters.
@@ -34,6 +38,12 @@ pub(super) struct Hook {
     files: Vec<String>,
     declared: Vec<Field>,
     launch: Launch,
+    /// What tells it from others, beside the files.
+    facts: serde_json::Value,
+    keeping: Keeping,
+    counts: Counts,
+    /// Where answers are kept, while a run goes on that keeps them.
+    section: Mutex<Option<Arc<Section>>>,
     /// There from the first batch on.
     pool: Mutex<Option<Arc<Pool>>>,
 }
@@ -43,6 +53,8 @@ pub(super) struct Hook {
 pub(super) struct Program {
     /// Names what it computes.
     pub(super) id: String,
+    /// What kind of hook it is, and what else decides its answers beside `id`, `params` and files.
+    pub(super) kind: serde_json::Value,
     /// The program and its arguments.
     pub(super) command: Vec<OsString>,
     /// Variables that are set for it.
@@ -88,9 +100,23 @@ impl Hook {
                 return Err(refuse("files", &format!("`{path}` leads out of it"), hint));
             }
         }
+        if settings.cache.as_ref().is_some_and(String::is_empty) {
+            return Err(refuse("cache", "it is empty", "name a folder, or leave it out"));
+        }
         let declared = settings.output.iter().map(|(name, output)| output.field(name));
         let declared = declared.collect::<Result<Vec<_>, _>>()?;
         let params = serde_json::Value::Object(settings.params.clone().into_iter().collect());
+        let mut facts = program.kind;
+        facts["id"] = program.id.into();
+        facts["params"] = params.clone();
+        facts["rows_independent"] = settings.rows_independent.into();
+        facts["cache_key"] = settings.cache_key.clone().into();
+        facts["output"] = declared.iter().map(|field| field.name().as_str()).collect();
+        let keeping = Keeping {
+            dir: settings.cache.as_ref().map(|dir| spec.folder.join(dir)),
+            key: settings.cache_key.clone(),
+            rows_independent: settings.rows_independent,
+        };
         let mut files = program.files;
         files.extend(settings.files.iter().cloned());
         let mut set = program.set;
@@ -111,7 +137,8 @@ impl Hook {
             },
         };
         let (name, pool) = (spec.name.clone(), Mutex::default());
-        Ok(Self { name, settings, files, declared, launch, pool })
+        let (counts, section) = (Counts::default(), Mutex::default());
+        Ok(Self { name, settings, files, declared, launch, facts, keeping, counts, section, pool })
     }
 
     fn pool(&self) -> Result<Arc<Pool>, TransformError> {
@@ -126,7 +153,7 @@ impl Hook {
     }
 
     /// The columns of `input` that the hook is asked about.
-    fn asked(&self, input: &SchemaRef) -> Result<Vec<usize>, SettingsError> {
+    fn sent(&self, input: &SchemaRef) -> Result<Vec<usize>, SettingsError> {
         match &self.settings.input {
             None => Ok((0..input.fields().len()).collect()),
             Some(names) => {
@@ -135,9 +162,42 @@ impl Hook {
         }
     }
 
+    fn declared(&self) -> Declared<'_> {
+        Declared {
+            fields: &self.declared,
+            nan: self.settings.nan,
+            answer_bytes: self.settings.answer_bytes.0,
+        }
+    }
+
+    fn section(&self) -> Option<Arc<Section>> {
+        self.section.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Answers to `question`, which is about `rows`.
+    fn answers(
+        &self,
+        call: &Call<'_>,
+        question: &RecordBatch,
+        rows: &RecordBatch,
+    ) -> Result<Answered, TransformError> {
+        if let Some(section) = self.section() {
+            let known = Known {
+                section: &section,
+                keeping: &self.keeping,
+                declared: self.declared(),
+                counts: &self.counts,
+            };
+            return known.answer(call, question, rows);
+        }
+        let Called { answer, guilty, left, .. } = call.answer(question, &|_| Ok(None))?;
+        let fit = |answer| answer::fit(&answer, left.len(), self.declared());
+        Ok(Answered { columns: answer.map(fit).transpose()?, guilty })
+    }
+
     /// What the hook is sent: columns without the metadata that some source gave them.
     fn question(&self, rows: &RecordBatch) -> Result<RecordBatch, TransformError> {
-        let asked = self.asked(&rows.schema()).map_err(|e| unexpected(&e))?;
+        let asked = self.sent(&rows.schema()).map_err(|e| unexpected(&e))?;
         let asked = rows.project(&asked)?;
         let schema = Schema::new(asked.schema().fields().clone());
         let options = RecordBatchOptions::new().with_row_count(Some(asked.num_rows()));
@@ -147,7 +207,10 @@ impl Hook {
 
 impl Transform for Hook {
     fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError> {
-        self.asked(input)?;
+        self.sent(input)?;
+        if let Some(name) = &self.keeping.key {
+            find(input, "cache_key", name)?;
+        }
         append(input, "output", self.declared.iter().cloned())
     }
 
@@ -164,23 +227,17 @@ impl Transform for Hook {
             is_stopped: &is_stopped,
             ends_at_first: stage.on_error == OnError::Fail,
         };
-        let called = call.answer(&self.question(&batch.rows)?)?;
-        let mut gone = Vec::with_capacity(called.guilty.len());
-        for (row, bad) in called.guilty {
+        let question = self.question(&batch.rows)?;
+        let Answered { columns, guilty } = self.answers(&call, &question, &batch.rows)?;
+        let mut gone = Vec::with_capacity(guilty.len());
+        for (row, bad) in guilty {
             gone.push((row, stage.settle(&batch, row, bad)?));
         }
         let batch = batch.without(stage.index, gone)?;
-        let Some(answer) = called.answer else {
+        let Some(columns) = columns else {
             return Ok(emit.emit(Batch { rows: RecordBatch::new_empty(output), ..batch })?);
         };
-        let n_rows = batch.rows.num_rows();
-        let declared = Declared {
-            fields: &self.declared,
-            nan: self.settings.nan,
-            answer_bytes: self.settings.answer_bytes.0,
-        };
-        let (columns, bad) = answer::check(&answer, n_rows, declared)?;
-        drop(answer);
+        let bad = answer::judge(&columns, self.declared());
         let mut gone = Vec::with_capacity(bad.len());
         for (row, bad) in bad {
             gone.push((row, stage.settle(&batch, row, bad)?));
@@ -207,6 +264,7 @@ impl Transform for Hook {
             bytes: self.settings.batch_bytes.0,
             answer_bytes: self.settings.answer_bytes.0,
             workers: count(self.settings.workers),
+            is_kept: self.keeping.dir.is_some(),
         })
     }
 
@@ -214,7 +272,36 @@ impl Transform for Hook {
         &self.files
     }
 
+    fn kept(
+        &self,
+        input: &SchemaRef,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Option<Kept>, SettingsError> {
+        let Some(dir) = &self.keeping.dir else { return Ok(None) };
+        let sent = self.sent(input)?;
+        let sent = input.project(&sent).map_err(|e| refuse("input", &e.to_string(), ""))?;
+        let types = column_types(&sent).map_err(|e| {
+            refuse("input", &e.to_string(), "leave the column out of `input`, or cast it before")
+        })?;
+        let own = files.iter().filter(|(path, _)| self.files.contains(path));
+        let mut facts = self.facts.clone();
+        facts["input"] = types;
+        facts["files"] = own.map(|(path, b3)| (path.clone(), b3.clone())).collect();
+        let (signature, columns) = (CompatSignature::new(&facts), stored_schema(&self.declared));
+        Ok(Some(Kept { dir: dir.clone(), signature, columns }))
+    }
+
+    fn remember(&self, section: Arc<Section>) {
+        self.counts.reset();
+        *self.section.lock().unwrap_or_else(PoisonError::into_inner) = Some(section);
+    }
+
+    fn asked(&self) -> Option<Asked> {
+        self.keeping.dir.as_ref().map(|_| self.counts.asked())
+    }
+
     fn end(&self) -> Result<(), TransformError> {
+        self.section.lock().unwrap_or_else(PoisonError::into_inner).take();
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         match pool.map(|pool| pool.end()) {
             Some(Err(Failure::Garbled(how))) => Err(HookError::garbled(how, &[]).into()),

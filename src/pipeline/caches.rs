@@ -1,0 +1,74 @@
+//! The feature caches of a definition's hooks.
+//!
+//! Invariant: a cache is locked while a run builds, and by nothing else: planning only reads.
+
+use std::sync::Arc;
+
+use super::plan::Plan;
+use super::{CacheReport, KnownReport, Pipeline, PipelineError, StageReport};
+use crate::cache::{CacheReader, Caches};
+use crate::shard::CommitPolicy;
+use crate::transforms::{Kept, Transform};
+
+/// A hook that keeps its answers.
+type Keeping<'a> = (&'a str, &'a Arc<dyn Transform>, Kept);
+
+impl Pipeline {
+    /// The hooks that keep their answers, with their names and where.
+    fn keeping(&self, plan: &Plan) -> Result<Vec<Keeping<'_>>, PipelineError> {
+        let mut found = Vec::new();
+        let mut columns = Arc::clone(&plan.columns);
+        for (name, transform) in self.named_transforms() {
+            let refused = |e| self.refused_columns(name, e);
+            if let Some(kept) = transform.kept(&columns, &plan.files).map_err(refused)? {
+                found.push((name, transform, kept));
+            }
+            columns = transform.output(&columns).map_err(refused)?;
+        }
+        Ok(found)
+    }
+
+    /// Opens the feature caches that hooks keep their answers in, where anything will be built.
+    pub(super) fn open_caches(&self, plan: &Plan) -> Result<Arc<Caches>, PipelineError> {
+        // What a run that was dropped left open would stand in the way of this one.
+        self.end_transforms()?;
+        let run = &self.definition.run;
+        let commits = CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) };
+        let caches = Arc::new(Caches::new(Arc::clone(&self.storage), commits));
+        if plan.partitions.iter().all(super::plan::Planned::is_done) {
+            return Ok(caches);
+        }
+        for (_, transform, Kept { dir, signature, columns }) in self.keeping(plan)? {
+            let section = caches.section(&dir, &signature)?;
+            section.accepts(&columns)?;
+            transform.remember(section);
+        }
+        Ok(caches)
+    }
+
+    /// What feature caches hold for the hooks.
+    pub(super) fn known(&self, plan: &Plan) -> Result<Vec<KnownReport>, PipelineError> {
+        let mut known = Vec::new();
+        for (name, _, kept) in self.keeping(plan)? {
+            let reader = CacheReader::new(Arc::clone(&self.storage), &kept.dir);
+            known.push(KnownReport {
+                stage: name.to_owned(),
+                cache: kept.dir.display().to_string(),
+                section: kept.signature.sha256().to_owned(),
+                rows: reader.section(&kept.signature)?.stat()?.rows,
+            });
+        }
+        Ok(known)
+    }
+
+    /// Adds what feature caches spared to what stages report.
+    pub(super) fn add_known(&self, stages: &mut [StageReport]) {
+        for (name, transform) in self.named_transforms() {
+            let Some(asked) = transform.asked() else { continue };
+            let Some(stage) = stages.iter_mut().find(|stage| stage.name == name) else { continue };
+            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+            let hit_rate = (asked.rows > 0).then(|| asked.known as f64 / asked.rows as f64);
+            stage.cache = Some(CacheReport { rows: asked.rows, known: asked.known, hit_rate });
+        }
+    }
+}
