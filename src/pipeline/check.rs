@@ -8,11 +8,11 @@ use super::assembly::SourceStage;
 use super::plan::{Plan, Planned};
 use super::through::Through;
 use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
-use crate::batch::{Batch, OnError, Restart};
+use crate::batch::{Batch, Restart};
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
 use crate::schema::{Field, Kind};
-use crate::shard::{ShardError, sift};
+use crate::shard::{ShardError, Sieve};
 use crate::sources::{BatchLimits, SourceError};
 use crate::storage::parent;
 
@@ -63,7 +63,7 @@ impl Pipeline {
             let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
             let part = Arc::new(plan.part(first));
             for batch in self.first_batch(plan, stage, first, &part)? {
-                self.store(plan, &part, batch, &mut sample)?;
+                self.store(plan, &part, &batch, &mut sample)?;
             }
         }
         Ok(sample)
@@ -111,24 +111,25 @@ impl Pipeline {
         &self,
         plan: &Plan,
         part: &Part,
-        batch: Batch,
+        batch: &Batch,
         sample: &mut Sample,
     ) -> Result<(), PipelineError> {
         let data = &self.definition.data.dataset;
-        let stage = self.transforms.len() + 1;
-        let stored = match data.rejects.on_error {
-            OnError::Fail => {
-                plan.schema.columns(&batch.rows).map(|columns| (None, columns)).map_err(Into::into)
-            }
-            OnError::Quarantine => sift(&batch, &plan.schema, data.max_row_bytes, stage),
+        let sieve = Sieve {
+            schema: &plan.schema,
+            row_bytes: data.max_row_bytes,
+            on_error: data.rejects.on_error,
+            stage: self.transforms.len() + 1,
         };
-        let (sifted, columns) = stored.map_err(|error: ShardError| {
-            failed("write", StageError::from(error).in_batch(part, &batch))
-        })?;
-        let batch = sifted.unwrap_or(batch);
-        sample.rows += batch.rows.num_rows() as u64;
-        sample.bytes += columns.iter().map(|column| column.bytes().len() as u64).sum::<u64>();
-        Ok(())
+        let stored = sieve.each(batch, &mut |sifted| {
+            sample.rows += sifted.batch.rows.num_rows() as u64;
+            let bytes = sifted.columns.iter().map(|column| column.bytes().len() as u64);
+            sample.bytes += bytes.sum::<u64>();
+            Ok(())
+        });
+        stored.map_err(|error: ShardError| {
+            failed("write", StageError::from(error).in_batch(part, batch))
+        })
     }
 
     /// Refuses a disk that cannot even hold what the inputs hold.

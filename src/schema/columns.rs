@@ -7,6 +7,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 
 use super::axis::unify;
+use super::encode::Room;
 use super::extract::extract;
 use super::offer::{flatten, offer};
 use super::recipe::recipe;
@@ -123,6 +124,22 @@ impl RowSchema {
     /// [`SchemaError::Batch`] names a column that is missing, not known or of another type;
     /// [`SchemaError::Value`] the first row found that has no place, and why.
     pub fn columns(&self, batch: &RecordBatch) -> Result<Vec<Column>, SchemaError> {
+        let columns = self.columns_within(batch, u64::MAX)?;
+        columns.ok_or_else(|| SchemaError::document("a batch is larger than there can be memory"))
+    }
+
+    /// As [`columns`](Self::columns), with at most `text_bytes` of JSON that is made of nested values.
+    /// `None` where more than one row becomes more. A single row that does has offsets that say how
+    /// much, and less text than that: who calls this refuses it for its size.
+    ///
+    /// # Errors
+    /// As [`columns`](Self::columns).
+    pub(crate) fn columns_within(
+        &self,
+        batch: &RecordBatch,
+        text_bytes: u64,
+    ) -> Result<Option<Vec<Column>>, SchemaError> {
+        let room = Room::of(text_bytes);
         let schema = batch.schema_ref();
         let names: HashMap<&str, &Field> =
             self.fields().iter().map(|field| (field.name.as_str(), field)).collect();
@@ -142,14 +159,17 @@ impl RowSchema {
                 .map_err(|message| SchemaError::batch(&field.name, message))?;
             let (array, above) = resolve(batch, &column.path)
                 .ok_or_else(|| SchemaError::batch(&field.name, "it is not where its type says"))?;
-            let column = extract(&array, above.as_ref(), field, &recipe);
             let is_key = self.key().is_some_and(|key| key.name == field.name);
-            columns.push(column.map_err(|bad| bad.of_field(&field.name, is_key))?);
+            match extract(&array, above.as_ref(), field, &recipe, &room) {
+                Ok(column) => columns.push(column),
+                Err(bad) if bad.is_too_much() => return Ok(None),
+                Err(bad) => return Err(bad.of_field(&field.name, is_key)),
+            }
         }
         for axis in self.axes() {
             unify(&axis, self.fields(), &mut columns)?;
         }
-        Ok(columns)
+        Ok(Some(columns))
     }
 
     /// Bytes that every row adds to field files whatever its values: fixed values, codes, dims,
@@ -184,8 +204,11 @@ impl RowSchema {
     /// Bytes of one row, interned values included: what `max_row_bytes` limits.
     #[must_use]
     pub fn row_bytes(&self, columns: &[Column], row: usize) -> u64 {
-        let varying = columns.iter().filter(|column| column.offsets().is_some());
-        self.fixed_row_bytes() + varying.map(|column| column.value(row).len() as u64).sum::<u64>()
+        let of = |column: &Column| match column.offsets()?.get(row..)? {
+            [from, to, ..] => Some((to - from).unsigned_abs() * column.unit_bytes as u64),
+            _ => None,
+        };
+        self.fixed_row_bytes() + columns.iter().filter_map(of).sum::<u64>()
     }
 }
 

@@ -3,6 +3,11 @@
 //! Compact, members in the order of the struct's fields, floats as the shortest digits that read
 //! back as the same float of their width, dates and times as ISO 8601 text, decimals as numbers.
 //! A float that is not finite has no form in JSON and is refused.
+//!
+//! Invariant: no more text is in memory than there is [`Room`] for, however much a value stands for.
+
+use std::cell::Cell;
+use std::io;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type};
@@ -14,22 +19,76 @@ use arrow_schema::DataType;
 use super::extract::Bad;
 use super::lists::unpack;
 
-/// Offsets from 0 and the text of each row.
-pub(super) fn encode(array: &ArrayRef) -> Result<(ScalarBuffer<i64>, Buffer), Bad> {
+/// How much text the columns of a batch may become together.
+#[derive(Debug)]
+pub(super) struct Room(Cell<u64>);
+
+impl Room {
+    pub(super) fn of(bytes: u64) -> Self {
+        Self(Cell::new(bytes))
+    }
+}
+
+/// Text that is being made; what there is no room for is counted and not kept.
+struct Text<'a> {
+    kept: Vec<u8>,
+    n_bytes: u64,
+    room: &'a Room,
+}
+
+impl Text<'_> {
+    fn push(&mut self, piece: &[u8]) {
+        self.n_bytes += piece.len() as u64;
+        let left = self.room.0.get().checked_sub(piece.len() as u64);
+        self.room.0.set(left.unwrap_or(0));
+        match left {
+            Some(_) => self.kept.extend_from_slice(piece),
+            None => self.kept = Vec::new(),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.kept.len() as u64 == self.n_bytes
+    }
+
+    /// Writes a value as the parser's own writer does.
+    fn value(&mut self, value: impl serde::Serialize) {
+        // What takes everything cannot fail.
+        drop(serde_json::to_writer(self, &value));
+    }
+}
+
+impl io::Write for Text<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Offsets from 0 and the text of each row. Where there is no room for the text of a single row, its
+/// offsets say how long it would be, and there is no text; of several rows none are encoded.
+pub(super) fn encode(array: &ArrayRef, room: &Room) -> Result<(ScalarBuffer<i64>, Buffer), Bad> {
     // Formatters borrow their arrays, so dictionaries are unpacked in a tree of its own first.
     let tree = Tree::new(array)?;
     let node = Node::new(&tree)?;
     let mut offsets = Vec::with_capacity(array.len() + 1);
-    let mut text = Vec::new();
+    let mut text = Text { kept: Vec::new(), n_bytes: 0, room };
     offsets.push(0);
     for row in 0..array.len() {
         node.write(row, &mut text).map_err(|NoForm(value)| {
             let hint = "replace it by null before";
             Bad::new(row, "not_json", format!("{value} has no form in JSON"), hint)
         })?;
-        offsets.push(i64::try_from(text.len()).unwrap_or(i64::MAX));
+        if !text.is_whole() && array.len() > 1 {
+            return Err(Bad::too_much());
+        }
+        offsets.push(i64::try_from(text.n_bytes).unwrap_or(i64::MAX));
     }
-    Ok((offsets.into(), Buffer::from_vec(text)))
+    Ok((offsets.into(), Buffer::from_vec(text.kept)))
 }
 
 /// An array with its dictionaries unpacked, and the arrays in it.
@@ -140,65 +199,65 @@ impl<'a> Node<'a> {
         Ok(Self { nulls: array.nulls().cloned(), form })
     }
 
-    fn write(&self, i: usize, out: &mut Vec<u8>) -> Result<(), NoForm> {
+    fn write(&self, i: usize, out: &mut Text<'_>) -> Result<(), NoForm> {
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(i)) {
-            out.extend_from_slice(b"null");
+            out.push(b"null");
             return Ok(());
         }
         match &self.form {
-            Form::Null => out.extend_from_slice(b"null"),
-            Form::Plain(formatter) => out.extend_from_slice(print(formatter, i)?.as_bytes()),
+            Form::Null => out.push(b"null"),
+            Form::Plain(formatter) => out.push(print(formatter, i)?.as_bytes()),
             Form::Quoted(formatter, suffix) => {
-                quote(&(print(formatter, i)? + suffix), out);
+                out.value(print(formatter, i)? + suffix);
             }
-            Form::Text(value) => quote(value(i), out),
+            Form::Text(value) => out.value(value(i)),
             Form::F32(value) => {
                 let value = value(i);
                 finite(value.into())?;
                 // Not through f64, which would print more digits than the float has.
-                out.extend_from_slice(serde_json::to_string(&value).unwrap_or_default().as_bytes());
+                out.value(value);
             }
             Form::F64(values) => {
                 let value = values.get(i).copied().unwrap_or_default();
                 finite(value)?;
-                out.extend_from_slice(serde_json::to_string(&value).unwrap_or_default().as_bytes());
+                out.value(value);
             }
             Form::List(range, items) => {
                 let (from, to) = range(i);
-                out.push(b'[');
+                out.push(b"[");
                 for item in from..to {
                     if item > from {
-                        out.push(b',');
+                        out.push(b",");
                     }
                     items.write(item, out)?;
                 }
-                out.push(b']');
+                out.push(b"]");
             }
             Form::Struct(members) => {
-                out.push(b'{');
+                out.push(b"{");
                 for (n, (name, value)) in members.iter().enumerate() {
                     if n > 0 {
-                        out.push(b',');
+                        out.push(b",");
                     }
-                    out.extend_from_slice(name.as_bytes());
-                    out.push(b':');
+                    out.push(name.as_bytes());
+                    out.push(b":");
                     value.write(i, out)?;
                 }
-                out.push(b'}');
+                out.push(b"}");
             }
             Form::Map(offsets, entries) => {
                 let end = |i: usize| offsets.get(i).and_then(|end| usize::try_from(*end).ok());
                 let (from, to) = (end(i).unwrap_or_default(), end(i + 1).unwrap_or_default());
-                out.push(b'{');
+                out.push(b"{");
                 for entry in from..to {
                     if entry > from {
-                        out.push(b',');
+                        out.push(b",");
                     }
                     entries.0.write(entry, out)?;
-                    out.push(b':');
+                    out.push(b":");
                     entries.1.write(entry, out)?;
                 }
-                out.push(b'}');
+                out.push(b"}");
             }
         }
         Ok(())
@@ -217,10 +276,6 @@ fn list<'a, O: OffsetSizeTrait>(offsets: &'a OffsetBuffer<O>, items: Box<Node<'a
 fn formatter(array: &ArrayRef) -> Result<ArrayFormatter<'_>, Bad> {
     const OPTIONS: FormatOptions<'_> = FormatOptions::new().with_display_error(false);
     ArrayFormatter::try_new(array.as_ref(), &OPTIONS).map_err(|_| Bad::unreadable())
-}
-
-fn quote(text: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
 }
 
 fn print(formatter: &ArrayFormatter<'_>, i: usize) -> Result<String, NoForm> {

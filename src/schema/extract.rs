@@ -12,6 +12,7 @@ use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
 use super::cast::{expand, is_as_stored, scalars};
+use super::encode::Room;
 use super::lists::{Lists, Span, from_zero, unpack};
 use super::offer::Leaf;
 use super::recipe::{Check, Recipe};
@@ -42,6 +43,16 @@ impl Bad {
         Self { row: 0, code: Self::UNREADABLE, message, hint: None }
     }
 
+    /// The rows become more text than there is room for.
+    pub(super) fn too_much() -> Self {
+        Self { row: 0, code: Self::TOO_MUCH, message: String::new(), hint: None }
+    }
+
+    /// Whether fewer rows at once would do.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.code == Self::TOO_MUCH
+    }
+
     /// The error of `field`, which may be the key.
     pub(super) fn of_field(self, field: &str, is_key: bool) -> SchemaError {
         let Self { row, code, mut message, mut hint } = self;
@@ -58,6 +69,8 @@ impl Bad {
 
     /// Not a row's fault.
     const UNREADABLE: &str = "unreadable";
+    /// Not a row's fault either.
+    const TOO_MUCH: &str = "too_much";
     /// The row has no value.
     const NULL: &str = "null";
 }
@@ -73,18 +86,19 @@ pub(super) fn extract(
     above: Option<&NullBuffer>,
     field: &Field,
     recipe: &Recipe,
+    room: &Room,
 ) -> Result<Column, Bad> {
     let array = &unpack(array)?;
     let valid = NullBuffer::union(above, array.logical_nulls().as_ref());
     let valid = valid.filter(|valid| valid.null_count() > 0);
     let data = match &valid {
-        None => dense(array, field, recipe)?,
+        None => dense(array, field, recipe, room)?,
         Some(valid) if !field.nullable => {
             let row = first_null(valid);
             let hint = "declare `nullable = true` in [dataset.fields], or reject such rows before";
             return Err(Bad::new(row, Bad::NULL, "there is no value", hint));
         }
-        Some(valid) => with_nulls(array, valid, field, recipe)?,
+        Some(valid) => with_nulls(array, valid, field, recipe, room)?,
     };
     let valid = field.nullable.then(|| match &valid {
         None => Buffer::from_vec(vec![1_u8; array.len()]),
@@ -105,6 +119,7 @@ fn with_nulls(
     valid: &NullBuffer,
     field: &Field,
     recipe: &Recipe,
+    room: &Room,
 ) -> Result<ColumnData, Bad> {
     if let Recipe::Numbers { levels, leaf, .. } = recipe
         && levels.is_empty()
@@ -119,11 +134,11 @@ fn with_nulls(
         && matches!(field.kind, Kind::Ragged | Kind::Interned)
         && is_empty_where_null(array, valid)
     {
-        return dense(array, field, recipe);
+        return dense(array, field, recipe, room);
     }
     let mask = BooleanArray::new(valid.inner().clone(), None);
     let gathered = arrow_select::filter::filter(array, &mask).map_err(|_| Bad::unreadable())?;
-    let data = dense(&gathered, field, recipe).map_err(|bad| {
+    let data = dense(&gathered, field, recipe, room).map_err(|bad| {
         let row = valid.valid_indices().nth(bad.row).unwrap_or(bad.row);
         Bad { row, ..bad }
     })?;
@@ -212,7 +227,7 @@ fn spread_offsets(offsets: &[i64], valid: &NullBuffer) -> ScalarBuffer<i64> {
 }
 
 /// The values of an array without nulls.
-fn dense(array: &ArrayRef, field: &Field, recipe: &Recipe) -> Result<ColumnData, Bad> {
+fn dense(array: &ArrayRef, field: &Field, recipe: &Recipe, room: &Room) -> Result<ColumnData, Bad> {
     match recipe {
         Recipe::Numbers { levels, leaf, by_level } => {
             let lists = Lists::new(array, levels)?;
@@ -238,7 +253,7 @@ fn dense(array: &ArrayRef, field: &Field, recipe: &Recipe) -> Result<ColumnData,
         }
         Recipe::Tensor { leaf } => super::tensor::tensor(array, leaf, field),
         Recipe::Encode => {
-            let (offsets, bytes) = encode::encode(array)?;
+            let (offsets, bytes) = encode::encode(array, room)?;
             Ok(byte_strings(offsets, bytes, field))
         }
         Recipe::Categories => {

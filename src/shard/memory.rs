@@ -8,7 +8,8 @@ use super::file::CHUNK_BYTES;
 use super::index::{COLUMN_BYTES, COPIES, GROUP_BYTES, GROUP_ROWS};
 use super::interner;
 use super::options::ShardLimits;
-use crate::schema::{Field, Kind, RowSchema};
+use super::sift;
+use crate::schema::{Field, Kind, Logical, RowSchema};
 
 /// One value of an interner: key and code in a table that is at least half empty while it grows.
 const VALUE_BYTES: u64 = 80;
@@ -29,10 +30,14 @@ pub fn memory_bytes(schema: &RowSchema, limits: &ShardLimits) -> u64 {
     let values = limits.intern_values.min(limits.rows).saturating_mul(VALUE_BYTES);
     // The last value, in a buffer that may have grown to twice its size.
     let values = values.saturating_add((interner::KEPT_BYTES + 2 * interner::LAST_BYTES) as u64);
+    // Rows that become JSON, before they are in the files.
+    let is_json = |field: &Field| field.logical == Some(Logical::Json);
+    let texts = if fields.iter().any(is_json) { sift::text_bytes(limits.row_bytes) } else { 0 };
     let keys = schema.key().map_or(0, |_| limits.rows.saturating_mul(KEY_BYTES));
     interned
         .saturating_mul(values)
         .saturating_add(keys)
+        .saturating_add(texts)
         .saturating_add(files_bytes(fields, interned).max(index_bytes(schema, limits)))
         .saturating_add(SEAL_BYTES)
 }

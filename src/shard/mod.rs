@@ -82,7 +82,7 @@ pub use reader::{Key, Shard};
 pub use rejects::Reject;
 pub use seal::SealedShard;
 #[cfg(feature = "run")]
-pub(crate) use sift::sift;
+pub(crate) use sift::Sieve;
 pub use trash::{discard, empty_trash};
 pub use unanswered::{unanswered, unanswered_so_far};
 pub(crate) use verify::verify_keyed;

@@ -23,11 +23,11 @@ use super::options::{Finished, Progress, Resume, WriterOptions};
 use super::partition_log::PartitionLog;
 use super::rows;
 use super::seal::{self, SealedShard};
-use super::sift::sift;
+use super::sift::{Sieve, Sifted};
 use super::walk::Walk;
 use super::{layout, trash};
-use crate::batch::{Batch, Event, OnError, Outcome, Position, Restart};
-use crate::schema::LAYOUT;
+use crate::batch::{Batch, Event, Outcome, Position, Restart};
+use crate::schema::{LAYOUT, RowSchema};
 use crate::storage::{Storage, parent};
 
 /// Writes one partition.
@@ -103,6 +103,7 @@ use crate::storage::{Storage, parent};
 pub struct Writer {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) options: WriterOptions,
+    schema: Arc<RowSchema>,
     pub(super) log: PartitionLog,
     pub(super) sealed: Vec<SealedShard>,
     pub(super) shard: Option<OpenShard>,
@@ -147,6 +148,7 @@ impl Writer {
         let mut this = Self {
             committer: Committer::new(storage.overlap()),
             ledger: Ledger::start(&options.stages),
+            schema: Arc::new(options.schema.clone()),
             storage,
             options,
             log,
@@ -243,16 +245,16 @@ impl Writer {
         if self.log.has_ended() {
             return Ok(());
         }
-        let (sifted, sifted_columns) = match self.options.on_error {
-            OnError::Fail => (None, None),
-            OnError::Quarantine => {
-                let WriterOptions { schema, limits, stages, .. } = &self.options;
-                let stage = stages.len().saturating_sub(1);
-                let (sifted, columns) = sift(batch, schema, limits.row_bytes, stage)?;
-                (sifted, Some(columns))
-            }
-        };
-        let batch = sifted.as_ref().unwrap_or(batch);
+        let WriterOptions { limits, stages, on_error, .. } = &self.options;
+        let schema = Arc::clone(&self.schema);
+        let (row_bytes, on_error) = (limits.row_bytes, *on_error);
+        let stage = stages.len().saturating_sub(1);
+        let sieve = Sieve { schema: &schema, row_bytes, on_error, stage };
+        sieve.each(batch, &mut |sifted| self.append_sifted(&sifted))
+    }
+
+    fn append_sifted(&mut self, sifted: &Sifted<'_>) -> Result<(), ShardError> {
+        let Sifted { batch, columns } = sifted;
         let mut walk = Walk::new(batch, self.options.inputs.len())?;
         if let Some(next) = self.resumed_at
             && let Some((input, source_row)) = walk.skip_to(next)
@@ -265,13 +267,9 @@ impl Writer {
             self.start_commit(Next::At(self.ledger.next()), batch.restart.clone())?;
         }
         self.restart.clone_from(&batch.restart);
-        let columns = match sifted_columns {
-            Some(columns) => columns,
-            None => self.options.schema.columns(&batch.rows)?,
-        };
         let n_rows = walk.n_rows();
         let (schema, limit) = (&self.options.schema, self.options.limits.row_bytes);
-        if let Some((row, bytes)) = rows::too_large(schema, &columns, walk.row(), n_rows, limit) {
+        if let Some((row, bytes)) = rows::too_large(schema, columns, walk.row(), n_rows, limit) {
             return Err(self.row_too_large(batch.provenance.position(row as u64), bytes));
         }
         loop {
@@ -286,7 +284,7 @@ impl Writer {
             let limits = self.options.limits;
             let fields = &mut self.shard_at(position)?.fields;
             let before = fields.bytes();
-            let n = fields.append(&columns, walk.row(), n_rows, &limits)?;
+            let n = fields.append(columns, walk.row(), n_rows, &limits)?;
             self.uncommitted_bytes += fields.bytes() - before;
             self.is_dirty = true;
             let end = walk.row() + n;

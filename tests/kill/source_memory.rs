@@ -145,6 +145,21 @@ fn lines_of_some_mib() {
     check_with_least(&place, "lines of some MiB", 6);
 }
 
+/// A list of texts becomes JSON that is six times as long: of that no more is made than a row may have.
+#[test]
+fn lists_that_become_much_more_text() {
+    let text = StringArray::from(vec!["\u{1}".repeat(24 << 20)]);
+    let item = Arc::new(Field::new("item", DataType::Utf8, true));
+    let offsets = OffsetBuffer::from_lengths([0, 1, 0]);
+    let lists = ListArray::new(item, offsets, Arc::new(text), None);
+    let batch = RecordBatch::try_from_iter([("x", Arc::new(lists) as ArrayRef)]).unwrap();
+    let place = place("type = \"arrow\"\nmax_batch_bytes = \"25MiB\"", "25MiB");
+    let definition = std::fs::read_to_string(place.path("p.toml")).unwrap();
+    place.write("p.toml", definition + "on_error = \"quarantine\"\n");
+    place.write("in/rows.arrow", file_of(&[batch]));
+    check_with_least(&place, "a list of a text", 2);
+}
+
 /// What is read again when a shard is sealed: keys and interned values nearly as large as a row may be,
 /// while the next rows wait.
 #[test]
