@@ -140,12 +140,8 @@ impl Tally {
     /// Takes a finished partition in.
     ///
     /// # Errors
-    /// [`PipelineError::Rejects`], if it has more rejects than it may have, or all together do.
-    pub(super) fn add(
-        &mut self,
-        pipeline: &Pipeline,
-        finished: &RejectsOf,
-    ) -> Result<(), PipelineError> {
+    /// It has more rejects than it may have, or all together do.
+    pub(super) fn add(&mut self, finished: &RejectsOf) -> Result<(), TooMany> {
         for (stage, books) in &finished.books {
             let total = self.books.entry(stage.clone()).or_default();
             total.entered += books.entered;
@@ -156,20 +152,30 @@ impl Tally {
         }
         self.shards.extend_from_slice(&finished.shards);
         judge(&self.budgets, named(&finished.books))
-            .map_err(|over| refused(pipeline, over, &finished.shards))?;
+            .map_err(|over| TooMany { over, shards: finished.shards.clone() })?;
         let rows = self.budgets.iter().filter(|it| matches!(it.max, MaxRejects::Rows(_)));
         let rows: Vec<Budget> = rows.cloned().collect();
-        judge(&rows, named(&self.books)).map_err(|over| refused(pipeline, over, &self.shards))
+        judge(&rows, named(&self.books)).map_err(|over| self.too_many(over))
     }
 
     /// All partitions are finished.
     ///
     /// # Errors
-    /// [`PipelineError::Rejects`], if all together have more rejects than they may have.
-    pub(super) fn finish(&self, pipeline: &Pipeline) -> Result<(), PipelineError> {
-        judge(&self.budgets, named(&self.books))
-            .map_err(|over| refused(pipeline, over, &self.shards))
+    /// All together have more rejects than they may have.
+    pub(super) fn finish(&self) -> Result<(), TooMany> {
+        judge(&self.budgets, named(&self.books)).map_err(|over| self.too_many(over))
     }
+
+    fn too_many(&self, over: OverBudget) -> TooMany {
+        TooMany { over, shards: self.shards.clone() }
+    }
+}
+
+/// More rejects than there may be, and the shards that hold them.
+#[derive(Debug)]
+pub(super) struct TooMany {
+    over: OverBudget,
+    shards: Vec<String>,
 }
 
 /// What a finished partition has rejected.
@@ -201,20 +207,25 @@ fn named(books: &BooksByStage) -> impl Iterator<Item = (&str, &StageBooks)> {
     books.iter().map(|(stage, books)| (stage.as_str(), books))
 }
 
-/// The error that says what was rejected at the stage, and where it can be looked at.
-fn refused(pipeline: &Pipeline, over: OverBudget, shards: &[String]) -> PipelineError {
-    let mut rejects = Rejects::default();
-    let shards = shards.iter().map(|id| pipeline.home.shard(id));
-    if let Err(error) = rejects.add_all(&pipeline.storage, shards) {
-        return error;
+impl TooMany {
+    /// The error that says what was rejected at the stage, and where it can be looked at. Reads the
+    /// rejects.
+    pub(super) fn error(self, pipeline: &Pipeline) -> PipelineError {
+        let Self { over, shards } = self;
+        let mut rejects = Rejects::default();
+        let shards = shards.iter().map(|id| pipeline.home.shard(id));
+        if let Err(error) = rejects.add_all(&pipeline.storage, shards) {
+            return error;
+        }
+        let stage = over.budget.stage.clone();
+        let kinds: Vec<_> = rejects.reports().into_iter().filter(|it| it.stage == stage).collect();
+        let mut shown: Vec<String> =
+            kinds.iter().take(NAMED_KINDS).map(ToString::to_string).collect();
+        if let Some(more) = kinds.len().checked_sub(NAMED_KINDS).filter(|n| *n > 0) {
+            shown.push(format!("and {more} more kinds"));
+        }
+        let file = kinds.first().map(|kind| kind.file.clone()).unwrap_or_default();
+        let table = pipeline.definition.table_of(&stage);
+        PipelineError::Rejects { over: Box::new(over), kinds: shown.join("; "), file, table }
     }
-    let stage = over.budget.stage.clone();
-    let kinds: Vec<_> = rejects.reports().into_iter().filter(|it| it.stage == stage).collect();
-    let mut shown: Vec<String> = kinds.iter().take(NAMED_KINDS).map(ToString::to_string).collect();
-    if let Some(more) = kinds.len().checked_sub(NAMED_KINDS).filter(|n| *n > 0) {
-        shown.push(format!("and {more} more kinds"));
-    }
-    let file = kinds.first().map(|kind| kind.file.clone()).unwrap_or_default();
-    let table = pipeline.definition.table_of(&stage);
-    PipelineError::Rejects { over: Box::new(over), kinds: shown.join("; "), file, table }
 }

@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::partition::{Context, Meters, build};
 use super::plan::{Plan, State};
-use super::rejects::{Rejects, Tally};
+use super::rejects::{Rejects, Tally, TooMany};
 use super::{
     InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, StageError,
     peak_rss_bytes, reading,
@@ -85,8 +85,11 @@ impl Pipeline {
         ended?;
         kept?;
         let Built { partitions, newly, reused, resumed_rows } = built;
-        let was_complete = self.is_complete()?;
-        let mut report = on_thread(move || pipeline.finish(&place, &plan, &partitions)).await?;
+        let ending = move || {
+            let was_complete = pipeline.is_complete()?;
+            Ok((was_complete, pipeline.finish(&place, &plan, &partitions)?))
+        };
+        let (was_complete, mut report) = on_thread(ending).await?;
         info!(rows = report.rows, shards = report.shards, "dataset complete");
         report.up_to_date = newly == 0 && was_complete;
         report.resumed_rows = resumed_rows;
@@ -149,7 +152,7 @@ impl Pipeline {
 
     /// Builds what is not done, as many partitions at once as the bound allows.
     async fn build_all(
-        &self,
+        self: &Arc<Self>,
         context: &Arc<Context>,
         stop: &CancellationToken,
     ) -> Result<Built, PipelineError> {
@@ -172,9 +175,9 @@ impl Pipeline {
                 let mut partition = PlannedPartition { slot: planned.slot.clone(), record: None };
                 if let State::Done(done) = &planned.state {
                     partition.record = Some(done.name.clone());
-                    if let Err(error) = tally.add(self, &done.rejects) {
+                    if let Err(too_many) = tally.add(&done.rejects) {
                         control.cancel.cancel();
-                        failed.get_or_insert(error);
+                        failed.get_or_insert(self.error_of(too_many).await);
                         break;
                     }
                     built.partitions.push(partition);
@@ -192,9 +195,9 @@ impl Pipeline {
             match tasks.join_next().await {
                 None => break,
                 Some(Ok(Ok(Some(end)))) => {
-                    if let Err(error) = tally.add(self, &end.rejects) {
+                    if let Err(too_many) = tally.add(&end.rejects) {
                         control.cancel.cancel();
-                        failed.get_or_insert(error);
+                        failed.get_or_insert(self.error_of(too_many).await);
                     }
                     built.resumed_rows += end.resumed_rows;
                     built.newly += 1;
@@ -222,8 +225,17 @@ impl Pipeline {
         if stop.is_cancelled() {
             return Err(PipelineError::Stopped);
         }
-        tally.finish(self)?;
-        Ok(built)
+        match tally.finish() {
+            Ok(()) => Ok(built),
+            Err(too_many) => Err(self.error_of(too_many).await),
+        }
+    }
+
+    /// What stands in the rejects that are too many.
+    async fn error_of(self: &Arc<Self>, too_many: TooMany) -> PipelineError {
+        let pipeline = Arc::clone(self);
+        let said = on_thread(move || Ok(too_many.error(&pipeline))).await;
+        said.unwrap_or_else(|error| error)
     }
 
     /// Writes the manifest and the sentinel, and describes the dataset.
