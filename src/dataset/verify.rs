@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error::DatasetError;
 use super::keys::KeyIndex;
@@ -139,6 +140,13 @@ pub fn verify_with(
     })
 }
 
+/// What a shard's fingerprint says beside its inputs, of which there may be many.
+#[derive(Debug, Default, Deserialize)]
+struct MadeFrom {
+    slot: String,
+    cache_key: String,
+}
+
 struct Search<'a> {
     storage: &'a Arc<dyn Storage>,
     dir: &'a Path,
@@ -260,16 +268,15 @@ impl Search<'_> {
                 self.wrong(&path, format!("the {what} is not what the manifest says"));
             }
         }
-        let made_from = self.document(&path, layout::FINGERPRINT).unwrap_or_default();
-        let says = |key: &str| made_from.get(key).and_then(Value::as_str).unwrap_or_default();
-        let slot_and_key = (says("slot"), says("cache_key"));
-        if slot_and_key != (&partition.slot, &manifest.dataset.cache_key) {
+        let made_from: MadeFrom = self.document(&path, layout::FINGERPRINT).unwrap_or_default();
+        let wanted = (&partition.slot, &manifest.dataset.cache_key);
+        if (&made_from.slot, &made_from.cache_key) != wanted {
             let path = path.join(layout::FINGERPRINT);
             self.wrong(&path, format!("it is not of partition {}", partition.slot));
         }
     }
 
-    fn document(&self, shard: &Path, name: &str) -> Option<Value> {
+    fn document<T: DeserializeOwned>(&self, shard: &Path, name: &str) -> Option<T> {
         let bytes = self.storage.read(&shard.join(name)).ok()??;
         serde_json::from_slice(&bytes).ok()
     }

@@ -58,7 +58,7 @@ pub(super) fn wrong(shard: &Path, error: &ReadError) -> Finding {
 
 /// Everything that is wrong with a shard whose sums hold.
 pub(super) fn check(shard: &Shard) -> Vec<Finding> {
-    let steps: [Step; 6] = [file_names, shapes, keys, provenance, rejects, index];
+    let steps: [Step; 5] = [file_names, shapes, keys, made_from, index];
     run(shard, &steps)
 }
 
@@ -271,15 +271,21 @@ fn keys(shard: &Shard) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Runs describe the rows, and `fingerprint.json` knows their inputs and first position.
-fn provenance(shard: &Shard) -> Result<(), ReadError> {
-    let provenance = shard.provenance()?;
-    let print = document(shard, layout::FINGERPRINT)?;
-    let mut hashed = print.clone();
-    let hash = hashed.as_object_mut().and_then(|members| members.remove("hash"));
-    if hash != Some(sha256_hex(canonical_json(&hashed).as_bytes()).into()) {
+/// `fingerprint.json` is what was hashed, and knows the inputs of rows and rejects. It may list a great
+/// many of them, and is read once.
+fn made_from(shard: &Shard) -> Result<(), ReadError> {
+    let mut print = document(shard, layout::FINGERPRINT)?;
+    let hash = print.as_object_mut().and_then(|members| members.remove("hash"));
+    if hash != Some(sha256_hex(canonical_json(&print).as_bytes()).into()) {
         return Err(damaged(shard, layout::FINGERPRINT, "its hash is not that of the rest"));
     }
+    provenance(shard, &print)?;
+    rejects(shard, &print)
+}
+
+/// Runs describe the rows, and the fingerprint `print` knows their inputs and first position.
+fn provenance(shard: &Shard, print: &Value) -> Result<(), ReadError> {
+    let provenance = shard.provenance()?;
     let n_inputs = print.get("inputs").and_then(Value::as_array).map_or(0, Vec::len);
     if let Some(run) = provenance.runs().iter().find(|run| run.input as usize >= n_inputs) {
         let what = format!("row {} is of input {}, there are {n_inputs}", run.row, run.input);
@@ -299,8 +305,7 @@ fn provenance(shard: &Shard) -> Result<(), ReadError> {
 }
 
 /// Each line is a reject of an input of the shard, in stream order.
-fn rejects(shard: &Shard) -> Result<(), ReadError> {
-    let print = document(shard, layout::FINGERPRINT)?;
+fn rejects(shard: &Shard, print: &Value) -> Result<(), ReadError> {
     let n_inputs = print.get("inputs").and_then(Value::as_array).map_or(0, Vec::len);
     let mut foreign = None;
     shard.rejects(|reject| {
