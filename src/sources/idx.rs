@@ -12,7 +12,8 @@
 //! 2. A file has as many bytes as its head says, or none of its rows is read; of a compressed one, those
 //!    are rows that come before the end or the damage.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
@@ -77,6 +78,8 @@ enum Paths {
 struct Idx {
     listing: Listing,
     labels: Option<Listing>,
+    /// The label file of each input that was listed last, by the input's path.
+    known: Mutex<HashMap<String, Input>>,
     names: Vec<String>,
     arrays: Arc<Arrays>,
 }
@@ -117,36 +120,50 @@ impl Idx {
             labels: label_contents,
             has_file_columns: false,
         });
-        Ok(Self { listing, labels, names, arrays })
+        Ok(Self { listing, labels, known: Mutex::default(), names, arrays })
     }
 
-    /// The label file of each of `inputs`.
+    /// The label file of each of `inputs`. Files are listed only where one is asked for that was not
+    /// listed before.
     fn labels_of(&self, labels: &Listing, inputs: &[Input]) -> Result<Vec<Input>, SourceError> {
-        let (all, labels) = (self.listing.list()?, labels.list()?);
-        if all.len() != labels.len() {
-            let path = labels.first().or(all.first()).map_or("", |input| input.path.as_str());
-            return Err(SourceError::Listing {
-                path: path.to_owned(),
-                message: format!(
-                    "is one of {} that `labels` names, for {} inputs",
-                    labels.len(),
-                    all.len()
-                ),
-                hint: Some("give `labels` one file for each that `path` finds".to_owned()),
-            });
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if inputs.iter().any(|input| !known.contains_key(&input.path)) {
+            *known = pairs(self.listing.list()?, labels.list()?)?;
         }
         let label_of = |input: &Input| {
-            let at = all.binary_search_by(|known| known.path.cmp(&input.path)).ok();
-            let found = at.and_then(|at| labels.get(at)).cloned();
+            let found = known.get(&input.path).cloned();
             found.ok_or_else(|| SourceError::Changed { path: input.path.clone() })
         };
         inputs.iter().map(label_of).collect()
     }
 }
 
+/// Gives each of all inputs its label file: both are sorted by path.
+fn pairs(all: Vec<Input>, labels: Vec<Input>) -> Result<HashMap<String, Input>, SourceError> {
+    if all.len() != labels.len() {
+        let path = labels.first().or(all.first()).map_or("", |input| input.path.as_str());
+        return Err(SourceError::Listing {
+            path: path.to_owned(),
+            message: format!(
+                "is one of {} that `labels` names, for {} inputs",
+                labels.len(),
+                all.len()
+            ),
+            hint: Some("give `labels` one file for each that `path` finds".to_owned()),
+        });
+    }
+    Ok(all.into_iter().map(|input| input.path).zip(labels).collect())
+}
+
 impl Source for Idx {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
-        self.listing.list()
+        let all = self.listing.list()?;
+        if let Some(labels) = &self.labels {
+            // What cannot be paired is told when labels are asked for.
+            let paired = labels.list().and_then(|labels| pairs(all.clone(), labels));
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = paired.unwrap_or_default();
+        }
+        Ok(all)
     }
 
     fn side_inputs(&self, inputs: &[Input]) -> Result<Vec<Input>, SourceError> {

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field};
 use arrow_select::concat::concat_batches;
 use rowmill::batch::{Event, Outcome, Position, Restart};
 use rowmill::sources::{
-    BatchLimits, InputDigest, OnError, Source, SourceError, SourceSpec, source_type,
+    BatchLimits, Input, InputDigest, OnError, Source, SourceError, SourceSpec, source_type,
 };
 use serde_json::{Value, json};
 
@@ -391,6 +391,26 @@ fn inputs_must_be_like_the_first_and_labels_like_their_input() {
         read_all(&case).unwrap_err().to_string(),
         "`2`, header: uint16 of shape (2,), but the first input is another kind of array"
     );
+}
+
+/// Files are listed once for all partitions, not once for each.
+#[test]
+fn labels_are_those_of_the_last_list() {
+    let files = ["1i", "2i"].map(|name| (name, idx(8, &[2, 3], &counting(6))));
+    let labels = ["1l", "2l"].map(|name| (name, idx(8, &[2], &counting(2))));
+    let files: Vec<_> = files.into_iter().chain(labels).collect();
+    let case = made("idx", "x", &files, &["?i"], json!({"labels": "?l"}));
+    let side = |inputs: &[Input]| -> Vec<String> {
+        let found = case.source.side_inputs(inputs).unwrap();
+        found.into_iter().map(|label| label.path).collect()
+    };
+    let inputs = case.source.list().unwrap();
+    let root = case.root.clone();
+    std::fs::rename(root.join("1l"), root.join("3l")).unwrap();
+    for (input, want) in inputs.iter().zip(["1l", "2l"]) {
+        assert_eq!(side(std::slice::from_ref(input)), [want]);
+    }
+    assert_eq!(side(&case.source.list().unwrap()), ["2l", "3l"]);
 }
 
 #[test]
