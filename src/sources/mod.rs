@@ -21,6 +21,7 @@ mod arrays;
 mod arrow_ipc;
 mod arrow_table;
 mod columnar;
+pub(crate) mod contained;
 mod content;
 mod csv;
 mod csv_reader;

@@ -8,7 +8,6 @@
 //! 2. A stream that ends between two messages has ended; one that ends within is cut.
 
 use std::io::{ErrorKind, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +17,7 @@ use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{MessageHeader, root_as_message};
 
 use super::notice::{self, Notice, printable};
+use crate::sources::contained::contained;
 
 /// Most bytes of a message's head.
 const MOST_HEAD_BYTES: usize = 1 << 20;
@@ -135,8 +135,7 @@ impl<R: Read> Frames<R> {
         let mut batch = None;
         while !message.is_empty() {
             // Whatever bytes a process writes are its own fault.
-            let decode = AssertUnwindSafe(|| self.decoder.decode(&mut message));
-            let decoded = catch_unwind(decode);
+            let decoded = contained(|| self.decoder.decode(&mut message));
             let decoded = decoded.map_err(|_| Broken::Garbled("an answer is broken".to_owned()))?;
             batch = decoded.map_err(|e| Broken::Garbled(format!("an answer is broken: {e}")))?;
             if batch.is_some() {
