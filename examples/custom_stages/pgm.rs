@@ -157,10 +157,7 @@ impl BatchReader for PgmReader {
 }
 
 /// The bytes of a file, with its digest.
-pub(crate) fn read(
-    folder: &Folder,
-    input: &Input,
-) -> Result<(Vec<u8>, Option<blake3::Hash>), SourceError> {
+pub(crate) fn read(folder: &Folder, input: &Input) -> Result<(Vec<u8>, blake3::Hash), SourceError> {
     let mut open = folder.open(input, None, None)?;
     let mut bytes = Vec::new();
     open.append_to(&mut bytes, usize::MAX)?;

@@ -223,11 +223,11 @@ impl Content {
         }
     }
 
-    /// The digest of the raw bytes, or `None` if some of them were skipped.
+    /// The digest of the raw bytes.
     ///
     /// # Errors
     /// The input cannot be read, or has changed since it was listed.
-    pub(super) fn digest(self) -> Result<Option<blake3::Hash>, SourceError> {
+    pub(super) fn digest(self) -> Result<blake3::Hash, SourceError> {
         match self {
             Self::Plain(open) => open.digest(),
             Self::Decoded(decoded) => decoded.decoder.into_raw().open.digest(),

@@ -28,7 +28,9 @@ use serde::Deserialize;
 
 use super::content::{Compression, Contents};
 use super::csv_reader::Reader;
-use super::csv_records::{CHUNK_BYTES, Dialect, Flaw, Records, line_cuts, line_of, quoted_cuts};
+use super::csv_records::{
+    CHUNK_BYTES, Dialect, Flaw, LineEnd, Records, line_cuts, line_of, quoted_cuts,
+};
 use super::listing::Listing;
 use super::value_type::{Inference, ValueType};
 use super::{
@@ -240,7 +242,7 @@ impl Csv {
         if on_error == OnError::Quarantine {
             return bad.into_error(&input.path, "");
         }
-        match line_of(&self.contents, input, start) {
+        match line_of(&self.contents, input, start, LineEnd::Any) {
             // What was read was then neither the old state nor the new one.
             Err(changed) => changed,
             Ok(line) => {

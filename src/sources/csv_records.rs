@@ -322,7 +322,7 @@ impl Records {
     }
 
     /// The digest of the input, `None` if reading began behind its first byte.
-    pub(super) fn digest(self) -> Result<Option<blake3::Hash>, SourceError> {
+    pub(super) fn digest(self) -> Result<blake3::Hash, SourceError> {
         self.stream.open.digest()
     }
 }
@@ -412,6 +412,31 @@ pub(super) fn line_cuts(
     Ok(cuts)
 }
 
+/// What ends a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEnd {
+    /// `\n` alone.
+    Newline,
+    /// `\n`, `\r\n` or `\r`.
+    Any,
+}
+
+impl LineEnd {
+    /// The line ends in `bytes`; `before` is the byte before them.
+    fn count(self, bytes: &[u8], before: u8) -> usize {
+        match self {
+            Self::Newline => memchr::memchr_iter(b'\n', bytes).count(),
+            Self::Any => {
+                let is_second = |at: usize| {
+                    let first = at.checked_sub(1).map_or(Some(&before), |at| bytes.get(at));
+                    bytes.get(at) == Some(&b'\n') && first == Some(&b'\r')
+                };
+                memchr::memchr2_iter(b'\n', b'\r', bytes).filter(|at| !is_second(*at)).count()
+            }
+        }
+    }
+}
+
 /// The line, from 1, that byte `offset` of an input lies in.
 ///
 /// # Errors
@@ -420,16 +445,18 @@ pub(super) fn line_of(
     contents: &Contents,
     input: &Input,
     offset: u64,
+    end: LineEnd,
 ) -> Result<usize, SourceError> {
     let mut open = contents.open(input, None, None)?;
     let mut bytes = Vec::new();
-    let mut line = 1;
+    let (mut line, mut before) = (1, b'\n');
     loop {
         let left = usize::try_from(offset - open.position()).unwrap_or(usize::MAX);
         if open.append_to(&mut bytes, CHUNK_BYTES.min(left))? == 0 {
             return Ok(line);
         }
-        line += bytes.split(|b| *b == b'\n').count() - 1;
+        line += end.count(&bytes, before);
+        before = bytes.last().copied().unwrap_or(before);
         bytes.clear();
     }
 }
@@ -476,6 +503,26 @@ mod tests {
             let fields = starts.zip(&ends[..n_ends]).map(|(from, to)| out[from..*to].to_vec());
             let is_pair = text[at - 1] == b'\r' && text.get(at) == Some(&b'\n');
             records.push((fields.collect(), at + usize::from(is_pair)));
+        }
+    }
+
+    #[test]
+    fn lines_are_counted_by_what_ends_them() {
+        for (name, text, newlines, any) in [
+            ("none", &b"abc"[..], 0, 0),
+            ("newlines", b"a\nb\n\n", 3, 3),
+            ("both", b"a\r\nb\r\n\r\n", 3, 3),
+            ("returns", b"a\rb\r\r", 0, 3),
+            ("mixed", b"\n\ra\r\n\n\r", 3, 5),
+        ] {
+            for cut in 0..=text.len() {
+                let (first, second) = text.split_at(cut);
+                let before = first.last().copied().unwrap_or(b'\n');
+                for (end, want) in [(LineEnd::Newline, newlines), (LineEnd::Any, any)] {
+                    let count = end.count(first, b'\n') + end.count(second, before);
+                    assert_eq!(count, want, "{name}, cut at {cut}");
+                }
+            }
         }
     }
 

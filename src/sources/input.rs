@@ -7,6 +7,9 @@
 //!    its digest is complete, gives [`SourceError::Changed`]: rows and digest are of one state.
 //! 2. A digest is of every byte of the input (of its range), in order, whether rows were read from
 //!    all of them or, after a restart, from the last ones only.
+//! 3. Where a digest is not of the very bytes that rows were read from, the time of the last change of
+//!    the file, which nobody can set, is the same before the first of them was read and after the
+//!    digest: rows and digest are of one state also where size and time of modification were put back.
 #![expect(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -77,7 +80,16 @@ impl Folder {
             file.seek(SeekFrom::Start(from)).map_err(|e| io(&input.path, e))?;
         }
         let hasher = (from == range.start).then(blake3::Hasher::new);
-        Ok(OpenInput { file, path, input: input.clone(), end: range.end, position: from, hasher })
+        let found = file.metadata().map_err(|e| io(&input.path, e))?;
+        Ok(OpenInput {
+            file,
+            path,
+            input: input.clone(),
+            range,
+            position: from,
+            hasher,
+            opened: changed_at(&found),
+        })
     }
 
     /// Opens an input whose bytes are read here and there.
@@ -143,8 +155,7 @@ impl Folder {
         input: &Input,
         range: Option<&Range<u64>>,
     ) -> Result<blake3::Hash, SourceError> {
-        let changed = || SourceError::Changed { path: input.path.clone() };
-        self.open(input, range, None)?.digest()?.ok_or_else(changed)
+        self.open(input, range, None)?.digest()
     }
 
     /// The digests of everything that a part reads: its inputs, then its side inputs.
@@ -171,9 +182,12 @@ pub struct OpenInput {
     file: File,
     path: PathBuf,
     input: Input,
-    end: u64,
+    range: Range<u64>,
     position: u64,
+    /// `None` while bytes were skipped that are still to be hashed.
     hasher: Option<blake3::Hasher>,
+    /// The time of its last change when it was opened.
+    opened: Option<SystemTime>,
 }
 
 impl OpenInput {
@@ -188,7 +202,7 @@ impl OpenInput {
     /// # Errors
     /// The system refused, or the file has become shorter than it was when it was listed.
     pub fn append_to(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, SourceError> {
-        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.range.end - self.position).unwrap_or(usize::MAX);
         let wanted = most.min(left);
         out.reserve(wanted);
         let mut n_read = 0;
@@ -215,24 +229,29 @@ impl OpenInput {
         self.file
     }
 
-    /// Reads what is left and gives the digest, or `None` if reading began behind the first byte.
+    /// Reads what is left, from the first byte again if some were skipped, and gives the digest of all.
     ///
     /// # Errors
     /// The input cannot be read, or has changed since it was listed.
-    pub fn digest(mut self) -> Result<Option<blake3::Hash>, SourceError> {
-        if self.hasher.is_none() {
-            return Ok(None);
+    pub fn digest(mut self) -> Result<blake3::Hash, SourceError> {
+        let has_skipped = self.hasher.is_none();
+        if has_skipped {
+            let start = SeekFrom::Start(self.range.start);
+            self.file.seek(start).map_err(|e| io(&self.input.path, e))?;
+            self.position = self.range.start;
         }
+        self.hasher.get_or_insert_default();
         let mut piece = Vec::new();
         while self.append_to(&mut piece, PIECE_BYTES)? > 0 {
             piece.clear();
         }
         // By its path: a file that was replaced has changed, though the open one has not.
         let found = std::fs::metadata(&self.path).map_err(|e| gone_or_io(&self.input.path, e))?;
-        if !self.input.is_as_listed(&as_input(&self.input.path, &found)?) {
+        let found = as_input(&self.input.path, &found)?;
+        if !self.input.is_as_listed(&found) || (has_skipped && found.changed != self.opened) {
             return Err(SourceError::Changed { path: self.input.path });
         }
-        Ok(self.hasher.map(|h| h.finalize()))
+        Ok(self.hasher.unwrap_or_default().finalize())
     }
 }
 
@@ -294,15 +313,15 @@ impl PartDigests {
         Self { folder, known, n_inputs: part.inputs.len() }
     }
 
-    /// Takes the digest of input number `index`, or of nothing.
-    pub fn set_input(&mut self, index: usize, digest: Option<blake3::Hash>) {
+    /// Takes the digest of input number `index`.
+    pub fn set_input(&mut self, index: usize, digest: blake3::Hash) {
         if let Some(known) = self.known.get_mut(index) {
-            *known = digest.or(*known);
+            *known = Some(digest);
         }
     }
 
     /// Takes the digest of side input number `index`.
-    pub fn set_side(&mut self, index: usize, digest: Option<blake3::Hash>) {
+    pub fn set_side(&mut self, index: usize, digest: blake3::Hash) {
         self.set_input(self.n_inputs + index, digest);
     }
 

@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::content::{Compression, Contents};
-use super::csv_records::{line_cuts, line_of};
+use super::csv_records::{LineEnd, line_cuts, line_of};
 use super::input::Folder;
 use super::jsonl_lines::{CHUNK_BYTES, Lines, Next};
 use super::jsonl_reader::{Reader, too_long};
@@ -132,7 +132,7 @@ impl Jsonl {
         if on_error == OnError::Quarantine {
             return bad.into_error(&input.path, "");
         }
-        match line_of(&self.contents, input, start) {
+        match line_of(&self.contents, input, start, LineEnd::Newline) {
             // What was read was then neither the old state nor the new one.
             Err(changed) => changed,
             Ok(line) => bad.into_error(&input.path, format!("line {line}, row {row}")),

@@ -110,7 +110,7 @@ impl Lines {
     }
 
     /// The digest of the input, `None` if reading began behind its first byte.
-    pub(super) fn digest(self) -> Result<Option<blake3::Hash>, SourceError> {
+    pub(super) fn digest(self) -> Result<blake3::Hash, SourceError> {
         self.content.digest()
     }
 

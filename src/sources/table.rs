@@ -10,7 +10,6 @@
 //! 3. A format that panics on bytes that it does not expect is a damaged input, not a crash.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -18,6 +17,7 @@ use arrow_schema::{Schema, SchemaRef};
 use serde_json::json;
 
 use super::columnar::{Rows, order_of};
+use super::contained::contained;
 use super::input::{Folder, misfit};
 use super::{
     BadRow, BadRowAt, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, InputRange,
@@ -65,7 +65,7 @@ pub(super) fn contain<T, E: std::fmt::Display>(
     what: &str,
     decode: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, Flaw> {
-    match catch_unwind(AssertUnwindSafe(decode)) {
+    match contained(decode) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(e)) => {
             let text = e.to_string();
@@ -76,11 +76,7 @@ pub(super) fn contain<T, E: std::fmt::Display>(
             }
             Err(Flaw::damaged(what, &text))
         }
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(Flaw::damaged(what, &text.unwrap_or("an assertion")))
-        }
+        Err(text) => Err(Flaw::damaged(what, &text)),
     }
 }
 
@@ -168,6 +164,8 @@ pub(super) struct TableReader {
     schema: SchemaRef,
     limits: BatchLimits,
     digests: Vec<Option<InputDigest>>,
+    /// What the input that is read was before a byte of it was read.
+    opened: Option<Input>,
     /// The input that is being read, or opened next.
     input: usize,
     from: Option<Start>,
@@ -221,6 +219,7 @@ impl TableReader {
             input,
             from,
             current: None,
+            opened: None,
         })
     }
 
@@ -255,6 +254,7 @@ impl TableReader {
 
     fn step(&mut self, read: &InputRange) -> Result<Step, Box<Stop>> {
         if self.current.is_none() {
+            self.opened = self.format.folder().stat(&read.input.path).ok();
             self.current = Some(self.begin(read)?);
             self.from = None;
         }
@@ -312,6 +312,12 @@ impl TableReader {
         self.current = None;
         self.from = None;
         let found = digest(&*self.format, read)?;
+        // Rows were read here and there, so that the digest is of bytes that were read again.
+        let input = &read.input;
+        let now = self.format.folder().stat(&input.path)?;
+        if self.opened.take().is_some_and(|opened| opened.changed != now.changed) {
+            return Err(SourceError::Changed { path: input.path.clone() });
+        }
         if let Some(known) = self.digests.get_mut(self.input) {
             *known = Some(found);
         }

@@ -1,6 +1,6 @@
 //! What holds for every source.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,9 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use rowmill::batch::{Position, Restart};
-use rowmill::sources::{BatchLimits, InputDigest, InputRange, OnError, Part, Source, SourceError};
+use rowmill::sources::{
+    BatchLimits, BatchReader, InputDigest, InputRange, OnError, Part, Source, SourceError,
+};
 
 use super::{cases, part_of};
 
@@ -251,6 +253,65 @@ fn an_input_that_changes_while_it_is_read_is_noticed() {
             }
         };
         assert!(matches!(error, SourceError::Changed { .. }), "{}: {error}", case.name);
+    }
+}
+
+/// What is recorded of an input is what was read of it, also where its size and time are put back.
+#[test]
+fn an_input_that_is_rewritten_under_its_old_times_is_noticed_or_was_not_read() {
+    for case in all_cases() {
+        // Rows that hold nothing of an input's bytes are the same whatever these are.
+        if case.made.is_none() || case.name == "no content" {
+            continue;
+        }
+        let inputs = case.source.list().unwrap();
+        let schema = case.source.schema(inputs.first()).unwrap();
+        let part = part_of(&*case.source, &inputs);
+        let limits = BatchLimits { rows: 1, ..LIMITS };
+        let mut reader = case.source.open(&part, &schema, limits, &Restart::default()).unwrap();
+        let Some(first) = reader.next().unwrap() else { continue };
+        // A part of the first input: all of it was read where it is hashed as it is read.
+        let second = reader.next().unwrap().unwrap_or_else(|| first.clone());
+        let input = &part.inputs[first.restart.input as usize].input;
+        let rewritten = |reader: &mut dyn BatchReader| {
+            rewrite(&case.root.join(&input.path), input.modified);
+            let digests = loop {
+                match reader.next() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break reader.digests(),
+                    Err(e) => break Err(e),
+                }
+            };
+            let (now, at) = (case.source.digests(&part).unwrap(), first.restart.input as usize);
+            assert!(digests.is_err() || digests.unwrap()[at] != now[at], "{}", case.name);
+        };
+        rewritten(&mut *reader);
+        // Gone on from a later row of that input, the digest is of bytes that are read again.
+        let mut reader = case.source.open(&part, &schema, limits, &second.restart).unwrap();
+        let next = reader.next().ok().flatten().and_then(|batch| batch.provenance.position(0));
+        let is_within = next.is_some_and(|next| next.input == first.restart.input);
+        if is_within && second.restart.source_row > 0 {
+            rewritten(&mut *reader);
+        }
+    }
+}
+
+/// Changes a byte of a file, and puts its time of modification back.
+fn rewrite(path: &Path, modified: SystemTime) {
+    use std::os::unix::fs::MetadataExt;
+    let changed = || {
+        let found = std::fs::metadata(path).unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    let before = changed();
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.len().min(6) - 1;
+    bytes[at] ^= 1;
+    // The clock of file times goes in steps.
+    while changed() == before {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+        file.set_modified(modified).unwrap();
     }
 }
 
