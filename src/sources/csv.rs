@@ -185,7 +185,14 @@ impl Csv {
             BadRow::new(INPUT_DAMAGED, message).hint(hint).into_error(&input.path, "header")
         };
         records.limit(INFER_BYTES, MOST_COLUMNS);
-        if !records.next().map_err(|flaw| self.describe(flaw, input, None))? {
+        let is_there = records.next().map_err(|flaw| match flaw {
+            Flaw::TooManyFields(_) => invalid(
+                format!("there are more than {MOST_COLUMNS} columns"),
+                "give each record a line of its own, and check `delimiter`",
+            ),
+            flaw => self.describe(flaw, input, None),
+        })?;
+        if !is_there {
             return Err(invalid(
                 "the input is empty".to_owned(),
                 "leave it out of `path`; where no input has a header, set `header = false`",

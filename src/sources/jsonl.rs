@@ -143,7 +143,7 @@ impl Jsonl {
         let mut lines = Lines::new(self.contents.open(input, None, None)?, INFER_BYTES);
         let mut guess = Columns::default();
         // A bad line tells nothing of the types; what becomes of it is decided where it is read.
-        let mut first_bad = None;
+        let (mut first_bad, mut is_cut) = (None, false);
         for row in 0..self.settings.infer_rows {
             let next = match lines.next() {
                 Err(error @ SourceError::Row { .. }) => {
@@ -152,7 +152,8 @@ impl Jsonl {
                 }
                 next => next?,
             };
-            if next == Next::End || lines.end() > INFER_BYTES {
+            is_cut = next != Next::End && lines.end() > INFER_BYTES;
+            if next == Next::End || is_cut {
                 break;
             }
             let raw = match next {
@@ -169,6 +170,15 @@ impl Jsonl {
         }
         match first_bad.filter(|_| guess.is_empty()) {
             Some(error) => Err(error),
+            None if is_cut && guess.is_empty() && self.settings.types.is_empty() => {
+                Err(SourceError::Invalid {
+                    path: input.path.clone(),
+                    at: "columns".to_owned(),
+                    message: "no line ends within the 16 MiB that columns are inferred from"
+                        .to_owned(),
+                    hint: Some("declare them in `types`".to_owned()),
+                })
+            }
             None => guess.into_fields().map_err(|TooManyKeys| SourceError::Invalid {
                 path: input.path.clone(),
                 at: "columns".to_owned(),
@@ -239,8 +249,9 @@ impl Source for Jsonl {
     }
 
     fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
-        // A line, twice while its buffer grows; the builders' room to grow; what a line unescapes to.
-        let lines = 2 * CHUNK_BYTES as u64 + 3 * limits.row_bytes;
+        // A line, twice while its buffer grows; the builders' room to grow; what a line unescapes to;
+        // the names of its keys.
+        let lines = 2 * CHUNK_BYTES as u64 + 4 * limits.row_bytes;
         lines + limits.bytes as u64 + self.contents.memory_bytes(inputs)
     }
 }

@@ -9,7 +9,7 @@
 //! 3. No text of the parser's becomes part of a bad row's message, only of its hint.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::jsonl_names::{Names, Room, Wrong};
 use super::jsonl_types::{Fields, JsonType};
 use super::value_type::{ColumnBuilder, Misfit, ValueType};
 use super::{BadRow, NOT_UTF8, ROW_TOO_LARGE, VALUE_MISFIT};
@@ -53,7 +54,8 @@ impl Rows {
         ignores_unknown: bool,
     ) -> Self {
         let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
-        let judge = Judge { most_bytes, ignores_unknown, ..Judge::default() };
+        let names = Room::new(most_bytes);
+        let judge = Judge { most_bytes, names, ignores_unknown, ..Judge::default() };
         let root = StructColumn::new(fields, n_rows);
         Self { root, judge, is_kept: Vec::with_capacity(n_rows), n_bad: 0, n_bytes: 0 }
     }
@@ -96,7 +98,7 @@ impl Rows {
 /// Checks a line, whatever its columns, and gives its value.
 pub(super) fn checked(line: &[u8]) -> Result<&RawValue, BadRow> {
     let text = text_of(line)?;
-    let mut judge = Judge::default();
+    let mut judge = Judge { names: Room::new(usize::MAX), ..Judge::default() };
     let mut parser = serde_json::Deserializer::from_str(text);
     let parsed = Checked(&mut judge).deserialize(&mut parser).and_then(|()| parser.end());
     parsed.map_err(|e| judge.bad_row(&e))?;
@@ -125,6 +127,8 @@ struct Judge {
     /// Bytes of its values, and how many there may be.
     n_bytes: usize,
     most_bytes: usize,
+    /// Room for the names of keys that have no column.
+    names: Room,
     ignores_unknown: bool,
 }
 
@@ -133,6 +137,7 @@ impl Judge {
         self.bad = None;
         self.path.clear();
         self.n_bytes = 0;
+        self.names.clear();
     }
 
     fn refuse<E: Error>(&mut self, bad: BadRow) -> E {
@@ -157,6 +162,22 @@ impl Judge {
         }
         let bad = BadRow::new(ROW_TOO_LARGE, "the row is larger than `max_row_bytes` allows");
         Err(self.refuse(bad.hint("raise `max_row_bytes` of [dataset]")))
+    }
+
+    /// Refuses the names of an object's keys, `name` the last of them if that is known.
+    fn refuse_names<E: Error>(&mut self, wrong: &Wrong, name: Option<&str>) -> E {
+        match (wrong, name) {
+            (Wrong::Twice, Some(name)) => self.refuse(duplicate(name)),
+            (Wrong::Twice, None) => {
+                let bad = BadRow::new(REPEATED_KEY, "a key stands twice in an object of many");
+                self.refuse(bad.hint("keep one of the two"))
+            }
+            (Wrong::TooMany, _) => {
+                let message = "its objects have more keys than `max_row_bytes` allows";
+                let bad = BadRow::new(ROW_TOO_LARGE, message);
+                self.refuse(bad.hint("raise `max_row_bytes` of [dataset]: 16 bytes for each key"))
+            }
+        }
     }
 
     /// What is wrong, after the parser gave up with `e`.
@@ -622,7 +643,7 @@ impl<'de> Visitor<'de> for Object<'_> {
         let ObjectSeed { column, judge } = self.seed;
         column.n_begun += 1;
         let mut expected = 0;
-        let mut unknown = HashSet::new();
+        let mut unknown = Names::default();
         loop {
             let seed = KeySeed { fields: &column.fields, index: &column.index, expected };
             let Some(found) = members.next_key_seed(seed)? else { break };
@@ -632,10 +653,8 @@ impl<'de> Visitor<'de> for Object<'_> {
                     if !judge.ignores_unknown {
                         return Err(judge.refuse(unknown_key(&name)));
                     }
-                    if unknown.contains(&name) {
-                        return Err(judge.refuse(duplicate(&name)));
-                    }
-                    unknown.insert(name);
+                    let added = unknown.add(name.clone(), &mut judge.names);
+                    added.map_err(|wrong| judge.refuse_names(&wrong, Some(&name)))?;
                     members.next_value_seed(Checked(judge))?;
                     continue;
                 }
@@ -652,6 +671,8 @@ impl<'de> Visitor<'de> for Object<'_> {
                 return Err(e);
             }
         }
+        let ended = unknown.end(&mut judge.names);
+        ended.map_err(|wrong| judge.refuse_names(&wrong, None))?;
         column.end(true);
         Ok(())
     }
@@ -712,25 +733,35 @@ struct KeySeed<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = Result<usize, String>;
+    type Value = Result<usize, Cow<'de, str>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for KeySeed<'_> {
-    type Value = Result<usize, String>;
+impl KeySeed<'_> {
+    fn find(&self, key: &str) -> Option<usize> {
+        if self.fields.get(self.expected).is_some_and(|next| next.name == key) {
+            return Some(self.expected);
+        }
+        self.index.get(key).copied()
+    }
+}
+
+impl<'de> Visitor<'de> for KeySeed<'_> {
+    type Value = Result<usize, Cow<'de, str>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
+    fn visit_borrowed_str<E: Error>(self, key: &'de str) -> Result<Self::Value, E> {
+        Ok(self.find(key).ok_or(Cow::Borrowed(key)))
+    }
+
     fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
-        if self.fields.get(self.expected).is_some_and(|next| next.name == key) {
-            return Ok(Ok(self.expected));
-        }
-        Ok(self.index.get(key).copied().ok_or_else(|| key.to_owned()))
+        Ok(self.find(key).ok_or_else(|| Cow::Owned(key.to_owned())))
     }
 }
 
@@ -782,15 +813,14 @@ impl<'de> Visitor<'de> for Checked<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut seen = HashSet::new();
+        let mut seen = Names::default();
         while let Some(Name(name)) = members.next_key::<Name<'de>>()? {
-            if seen.contains(&name) {
-                return Err(self.0.refuse(duplicate(&name)));
-            }
-            seen.insert(name);
+            let added = seen.add(name.clone(), &mut self.0.names);
+            added.map_err(|wrong| self.0.refuse_names(&wrong, Some(&name)))?;
             members.next_value_seed(Checked(self.0))?;
         }
-        Ok(())
+        let ended = seen.end(&mut self.0.names);
+        ended.map_err(|wrong| self.0.refuse_names(&wrong, None))
     }
 }
 

@@ -32,6 +32,7 @@ mod idx;
 pub mod input;
 mod jsonl;
 mod jsonl_lines;
+mod jsonl_names;
 mod jsonl_reader;
 mod jsonl_types;
 mod jsonl_values;

@@ -160,6 +160,33 @@ fn lists_that_become_much_more_text() {
     check_with_least(&place, "a list of a text", 2);
 }
 
+/// Sets of names take many times what the names do: a line may have a key for each 16 bytes that a row
+/// may take, and a line of more keys is a reject.
+#[test]
+fn lines_of_millions_of_keys() {
+    let letters: Vec<char> =
+        ('0'..='9').chain('A'..='Z').chain('a'..='z').chain("-_".chars()).collect();
+    let line = |n_keys: usize, fill: &str| {
+        let keys = (0..n_keys).fold(String::new(), |mut keys, i| {
+            let letters = [i >> 18, i >> 12, i >> 6, i].map(|n| letters[n & 63]);
+            let letters = String::from_iter(letters);
+            write!(keys, ",\"{letters}{fill}\":1").unwrap();
+            keys
+        });
+        format!("{{\"n\":1,\"any\":{{\"a\":1{keys}}}}}\n")
+    };
+    // The columns are inferred from the first.
+    let lines = line(0, "") + &line(500_000, "filled") + &line(3_700_000, "");
+    for (name, settings) in [
+        ("keys of any JSON", "types = { n = \"int8\", any = \"json\" }"),
+        ("keys to ignore", "extra = \"ignore\"\ninfer_rows = 1"),
+    ] {
+        let place = place(&format!("type = \"jsonl\"\n{settings}"), "32MiB");
+        place.write("in/rows.jsonl", &lines);
+        check_with_least(&place, name, 2);
+    }
+}
+
 /// What is read again when a shard is sealed: keys and interned values nearly as large as a row may be,
 /// while the next rows wait.
 #[test]

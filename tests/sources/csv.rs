@@ -142,6 +142,7 @@ fn the_first_rows_of_the_first_input_decide_types() {
 fn what_is_wrong_is_named_with_line_row_and_field() {
     let no_newlines = json!({"newlines_in_values": false});
     let many = format!("a,b\n{}\n", ",".repeat(1000));
+    let wide = ",".repeat(70_000);
     for (bytes, settings, want) in [
         ("a,b\n1,2\n3\n", json!({}), "`x.csv`, line 3, row 1: 1 fields for 2 columns"),
         ("a,b\n1,2,3\n", json!({}), "`x.csv`, line 2, row 0: 3 fields for 2 columns"),
@@ -163,6 +164,7 @@ fn what_is_wrong_is_named_with_line_row_and_field() {
         ),
         ("", json!({}), "`x.csv`, header: the input is empty"),
         ("a,a\n1,2\n", json!({}), "`x.csv`, header: there are two columns `a`"),
+        (&wide, json!({}), "`x.csv`, header: there are more than 65536 columns"),
         ("\x1f\u{8b}", json!({}), "`x.csv`, header: the name of column 0 is not UTF-8"),
         ("PK\x03\x04a,b", json!({}), "`x.csv`, header: the input is compressed"),
         (

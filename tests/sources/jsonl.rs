@@ -221,6 +221,44 @@ fn what_is_wrong_is_named_with_line_row_and_field() {
 }
 
 /// Half-read lists must not leak into the rows around a bad one.
+/// Of many keys without a column it is known only at the end of their object that one stands twice, and
+/// there may be one for each 16 bytes that a row may take.
+#[test]
+fn keys_without_a_column_are_compared_however_many_they_are() {
+    let keys = |n: usize| (0..n).map(|i| format!("\"k{i}\": 1")).collect::<Vec<_>>().join(", ");
+    let twice = "a key stands twice in an object of many";
+    let many = "its objects have more keys than `max_row_bytes` allows";
+    for (name, members, row_bytes, want) in [
+        ("few", keys(100), 1 << 20, None),
+        ("many", keys(10_000), 1 << 20, None),
+        ("first again", keys(10_000) + ", \"\\u006b0\": 2", 1 << 20, Some(twice)),
+        ("last again", keys(10_000) + ", \"k9999\": 2", 1 << 20, Some(twice)),
+        ("as many as fit", keys(10_000), 160_000, None),
+        ("one too many", keys(10_001), 160_000, Some(many)),
+    ] {
+        for (settings, line) in [
+            (json!({"types": {"a": "json"}}), format!("{{\"a\": {{{members}}}}}")),
+            (
+                json!({"types": {"a": "int8"}, "extra": "ignore"}),
+                format!("{{\"a\": 1, {members}}}"),
+            ),
+        ] {
+            let root = folder(&[("x.jsonl", (line + "\n").as_bytes())]);
+            let mut settings = settings;
+            settings["infer_rows"] = 0.into();
+            let limits = BatchLimits { row_bytes, ..LIMITS };
+            match (read_with(root.path(), &["*"], &settings, limits), want) {
+                (Ok(read), None) => assert_eq!(read.rows.num_rows(), 1, "{name}"),
+                (Err(error), Some(want)) => {
+                    assert!(error.to_string().contains(want), "{name}: {error}");
+                    assert!(error.hint().is_some(), "{name}");
+                }
+                (got, want) => panic!("{name}: {:?} instead of {want:?}", got.err()),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_bad_row_leaves_nothing_behind() {
     let types = json!({"types": {"v": "list<list<int8>>", "o.w": "list<int8>", "o.t": "utf8", "z": "int8"}, "infer_rows": 0});
@@ -352,8 +390,14 @@ fn unknown_keys_are_ignored_if_so_said() {
 
 #[test]
 fn columns_that_cannot_be_are_refused_when_the_build_is_planned() {
+    let long = format!("{{\"a\": \"{}\"}}\n{{\"a\": \"\"}}\n", "x".repeat(16 << 20));
     for (bytes, settings, want) in [
         (&b""[..], json!({}), "columns: no line has a key to infer columns from"),
+        (
+            long.as_bytes(),
+            json!({}),
+            "columns: no line ends within the 16 MiB that columns are inferred from",
+        ),
         (b"{}\n", json!({}), "columns: no line has a key to infer columns from"),
         (b"{\"a\": {\"b\": 1}, \"a.b\": 2}", json!({}), "columns: two keys make a field `a.b`"),
         (
