@@ -1,7 +1,8 @@
 //! A schema of Arrow types and of what a definition says of them.
 //!
 //! - Numbers are fixed; in lists of one size, fixed with a shape; in lists of varying length,
-//!   ragged; in deeper lists of varying length, of free shape (each row must be rectangular).
+//!   ragged; in deeper lists of varying length, of free shape (each row must be rectangular), but
+//!   decimals JSON.
 //! - Text, binary and JSON are ragged bytes with a logical type. `FixedSizeBinary` is fixed `uint8`.
 //! - Dates (`Date64` too, which must be whole days), times (`Time32` too), timestamps, durations and
 //!   `Decimal128` keep their meaning as a logical type, within lists too.
@@ -71,6 +72,7 @@ fn make_field(column: &Column<'_>, spec: &FieldSpec, stem: String) -> Result<Fie
     let fail =
         |(message, hint): Refusal| SchemaError::field(&column.name, message, hint.map(Into::into));
     let offer = find_offer(column, spec).map_err(fail)?;
+    let offer = if says_no_form(spec) { without_free_decimals(offer) } else { offer };
     let (dtype, logical) = storage(&offer, spec).map_err(fail)?;
     let is_bytes = logical.as_ref().is_some_and(Logical::is_bytes);
     let kind = kind(&offer, spec, is_bytes).map_err(fail)?;
@@ -125,6 +127,24 @@ fn find_offer(column: &Column<'_>, spec: &FieldSpec) -> Result<Offer, Refusal> {
         _ => found.map_err(|message| {
             (message, Some("leave the column out, or convert it before it gets there"))
         }),
+    }
+}
+
+fn says_no_form(spec: &FieldSpec) -> bool {
+    let FieldSpec { kind, dtype, shape, axis, rank, .. } = spec;
+    kind.is_none() && dtype.is_none() && shape.is_none() && axis.is_none() && rank.is_none()
+}
+
+/// Decimals have no free shape: where they would, they become JSON.
+fn without_free_decimals(offer: Offer) -> Offer {
+    match &offer {
+        Offer::Numbers { leaf, levels }
+            if matches!(leaf.logical, Some(Logical::Decimal128(..)))
+                && levels.iter().skip(1).any(|level| *level == Level::Varying) =>
+        {
+            Offer::Nested
+        }
+        _ => offer,
     }
 }
 
@@ -207,6 +227,7 @@ fn shape(
         };
     }
     let inner = match (kind, levels) {
+        (Kind::Interned, _) => return Ok(Vec::new()),
         (Kind::Free, _) => {
             let offered = match offer {
                 Offer::Tensor { rank, .. } => *rank,

@@ -134,9 +134,8 @@ fn check_leaf(leaf: &Leaf, field: &Field) -> Result<(), String> {
         }
         _ => false,
     };
-    let name = |dtype: Dtype, logical: &Option<Logical>| match logical {
-        None => dtype.name().to_owned(),
-        Some(logical) => format!("{logical:?}"),
+    let name = |dtype: Dtype, logical: &Option<Logical>| {
+        logical.as_ref().map_or(dtype.name(), Logical::name)
     };
     fits.then_some(()).ok_or_else(|| {
         format!(

@@ -90,6 +90,8 @@ fn every_arrow_type_that_has_a_layout_has_the_one_documented() {
         (list(list(T::Float32)), "free float32 [0, 0]"),
         (list(list(fixed(T::Float32, 3))), "free float32 [0, 0, 0]"),
         (fixed(list(T::Int8), 2), "free int8 [0, 0]"),
+        (list(list(T::Decimal128(9, 2))), "ragged uint8 [] Json"),
+        (fixed(list(T::Decimal128(9, 2)), 2), "ragged uint8 [] Json"),
         (list(T::Utf8), "ragged uint8 [] Json"),
         (list(structure(&[("a", T::Int8)])), "ragged uint8 [] Json"),
         (map(list(T::Float64)), "ragged uint8 [] Json"),
@@ -188,6 +190,16 @@ fn definitions_change_what_is_inferred() {
 }
 
 #[test]
+fn numbers_are_not_interned_however_they_lie_in_lists() {
+    for data_type in [DataType::Int8, list(DataType::Int8), list(list(DataType::Int8))] {
+        let interned = FieldSpec { intern: true, ..FieldSpec::default() };
+        let error = infer(data_type.clone(), interned).unwrap_err();
+        let want = "field `x`: only text, bytes and JSON can be interned";
+        assert_eq!(error.to_string(), want, "{data_type}");
+    }
+}
+
+#[test]
 fn definitions_that_contradict_a_column_are_refused() {
     use DataType as T;
     let spec = FieldSpec::default;
@@ -202,8 +214,8 @@ fn definitions_that_contradict_a_column_are_refused() {
     for (data_type, spec, want) in [
         (T::Utf8, stored(Stored::Int8), "utf8 is not stored as int8"),
         (T::Int8, stored(Stored::Utf8), "numbers are not stored as text or bytes"),
-        (T::Date32, stored(Stored::Bfloat16), "Date32 is not stored as Bfloat16"),
-        (T::Decimal128(3, 1), stored(Stored::Float64), "Decimal128(3, 1) is not stored as float64"),
+        (T::Date32, stored(Stored::Bfloat16), "date32 is not stored as bfloat16"),
+        (T::Decimal128(3, 1), stored(Stored::Float64), "decimal128 is not stored as float64"),
         (fixed(T::Int8, 12), shaped(&[5]), "its lists do not have the shape [5]"),
         (fixed(list(T::Int8), 3), shaped(&[4, 2]), "its lists do not have the shape [4, 2]"),
         (T::Int8, shaped(&[2]), "its lists do not have the shape [2]"),
@@ -273,7 +285,7 @@ fn definitions_that_contradict_a_column_are_refused() {
         ),
         (
             list(list(T::Decimal128(3, 1))),
-            spec(),
+            FieldSpec { kind: Some(Kind::Free), ..spec() },
             "the shape of decimals ends with 16 and is not free",
         ),
         (
