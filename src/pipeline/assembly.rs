@@ -202,6 +202,11 @@ impl Pipeline {
     /// The columns after each stage, from those of the source, and the row that they are stored as.
     pub(super) fn row_schema(&self, source: &SchemaRef) -> Result<RowSchema, PipelineError> {
         let columns = self.columns_after(source)?;
+        if columns.fields().is_empty() {
+            let message = "there are no columns to store".to_owned();
+            let hint = Some("leave inputs without columns out of `path`".to_owned());
+            return Err(self.definition.error_at(&["dataset"], message, hint).into());
+        }
         let (specs, key) =
             (&self.definition.data.dataset.fields, self.definition.data.dataset.key.as_deref());
         let refused = |error, is_key: bool| match error {

@@ -87,7 +87,8 @@ pub enum Reason {
     Removed,
     /// An input has another size.
     Size,
-    /// An input has another time of modification, and other content.
+    /// An input has the same size and other content, and its time of modification is another or was
+    /// too young to be noted.
     Time,
     /// An input has other content, though size and time of modification are the same.
     Content,
@@ -114,7 +115,9 @@ impl Reason {
             Self::Added => "added",
             Self::Removed => "removed",
             Self::Size => "changed: another size",
-            Self::Time => "changed: another time of modification, and other content",
+            Self::Time => {
+                "changed: content differs, time of modification too, or it was too young to be noted"
+            }
             Self::Content => "changed: size and time of modification equal, content differs",
             Self::SideInput => "side input changed",
             Self::Types => "columns have other types",

@@ -73,6 +73,22 @@ fn what_the_columns_do_not_allow_is_shown_with_its_line_too() {
 }
 
 #[test]
+fn inputs_without_columns_are_a_matter_of_the_definition() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        "version = 1\nname = \"t\"\n[sources.t]\ntype = \"arrow\"\npath = \"none.arrow\"\n[dataset]\n",
+    );
+    let (mut bytes, schema) = (Vec::new(), arrow_schema::Schema::empty());
+    arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &schema).unwrap().finish().unwrap();
+    place.write("none.arrow", bytes);
+    let texts = ["error[definition-columns]: there are no columns to store", "p.toml:6", "hint:"];
+    for command in ["run", "check"] {
+        place.rowmill(&[command, "p.toml"]).fails(2, &texts);
+    }
+}
+
+#[test]
 fn columns_that_cannot_be_the_key_are_named_with_the_nearest_one() {
     for (key, texts) in [
         (
