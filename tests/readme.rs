@@ -76,14 +76,35 @@ fn the_python_of_the_readme_runs_as_it_stands() {
 fn the_definition_of_the_readme_runs() {
     let place = Place::new();
     crates(&place, ".cargo");
-    let [definition] = &blocks(&page("README.md"), "toml")[..] else { panic!("one definition") };
-    place.write("p.toml", definition);
-    for command in ["check", "run", "verify"] {
+    let [definition, hook] = &blocks(&page("README.md"), "toml")[..] else { panic!("two of them") };
+    let done = |command: &str| {
         let mut command = place.command(&[command, "p.toml"]);
         let ran = Ran::of(command.env("HOME", place.path("")).output().unwrap());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    };
+    place.write("p.toml", definition);
+    ["check", "run", "verify"].into_iter().for_each(done);
+    if python(&["numpy", "pyarrow"]).is_none() {
+        return;
     }
+    let (top, dataset) = definition.split_once("[dataset]").unwrap();
+    place.write("p.toml", &format!("{top}{hook}\n\n[dataset]{dataset}"));
+    place.write("hooks/embed.py", EMBEDDER);
+    ["check", "run", "verify"].into_iter().for_each(done);
+    assert!(place.path("features").is_dir());
 }
+
+const EMBEDDER: &str = r#"
+import numpy as np
+
+class Embedder:
+    def __init__(self, width):
+        self.width = width
+
+    def __call__(self, batch):
+        lengths = [len(text) for text in batch["text"].to_pylist()]
+        return np.outer(lengths, np.ones(self.width)).astype("f4")
+"#;
 
 #[test]
 fn the_commands_of_the_readme_are_those_that_there_are() {
