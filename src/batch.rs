@@ -10,6 +10,8 @@
 //!    source row, or the end of the partition, is seen.
 
 mod rejects;
+#[cfg(feature = "run")]
+mod row_bytes;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +26,8 @@ pub use rejects::{
     BadRow, HOOK_DIED, HOOK_MEMORY, HOOK_RAISED, HOOK_TIMEOUT, INPUT_DAMAGED, NOT_UTF8, OnError,
     ROW_TOO_LARGE, VALUE_MISFIT, is_unanswered,
 };
+#[cfg(feature = "run")]
+pub(crate) use row_bytes::row_bytes;
 
 /// Where a row stands: input (index in its partition's list), source row within the input, and its
 /// number among the rows that the source row has become (0 where it is one row).

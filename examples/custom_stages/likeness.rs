@@ -173,6 +173,7 @@ impl Transform for Likeness {
             answer_bytes: 8 * u64::from(self.settings.batch_rows),
             workers: count(self.settings.workers),
             is_kept: false,
+            multiplies: false,
         })
     }
 

@@ -1,12 +1,15 @@
 //! Transforms applied one after another to the same batch, on the same thread.
 //!
 //! Leaves out: threads and order (`ordered`).
+//!
+//! Invariant: what leaves a transform that makes several rows of one is numbered through within its source
+//! row, also where several batches hold rows of that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Halt, Meter};
-use crate::batch::Batch;
+use crate::batch::{Batch, Position};
 use crate::transforms::{Emit, Stage, Stopped, Transform, TransformError};
 
 /// One transform of a chain.
@@ -58,20 +61,81 @@ impl Chain {
     }
 
     /// Applies all transforms to `batch`; a piece that one emits goes through those after it before
-    /// it makes the next.
+    /// it makes the next. Gives the numbers that rows have got.
     ///
     /// # Errors
-    /// The first transform to fail, or an echo where `emit` refused.
-    pub fn apply(&self, batch: Batch, emit: &mut dyn Emit) -> Result<(), Halt<LinkError>> {
-        apply(&self.links, batch, emit)
+    /// The first transform to fail, or an echo where `sink` refused.
+    pub fn apply(&self, batch: Batch, sink: &mut dyn Sink) -> Result<Numbers, Halt<LinkError>> {
+        let mut numbers = Numbers { of_links: vec![Numbered::default(); self.links.len()] };
+        apply(&self.links, &mut numbers.of_links, batch, sink)?;
+        Ok(numbers)
     }
 }
 
-fn apply(links: &[Link], batch: Batch, emit: &mut dyn Emit) -> Result<(), Halt<LinkError>> {
-    let Some((link, after)) = links.split_first() else {
-        return emit.emit(batch).map_err(|Stopped| Halt::Echo);
+/// Takes what the last transform of a chain makes.
+pub trait Sink {
+    /// Takes a batch; waits while there is no room.
+    ///
+    /// # Errors
+    /// The run is being stopped.
+    fn send(&mut self, batch: Batch) -> Result<(), Stopped>;
+
+    /// About the most bytes in a batch.
+    fn batch_bytes(&self) -> usize;
+
+    /// Whether nobody wants what is being made any more.
+    fn is_stopped(&self) -> bool;
+
+    /// The numbers that rows of the batches before this one have got; waits until all of these are
+    /// done with.
+    ///
+    /// # Errors
+    /// The run is being stopped.
+    fn numbers_before(&mut self) -> Result<Numbers, Stopped>;
+}
+
+/// The numbers that rows have got, for each transform of a chain.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers {
+    of_links: Vec<Numbered>,
+}
+
+impl Numbers {
+    /// These, and those `before` where a transform has numbered no row since.
+    #[must_use]
+    pub fn after(mut self, before: &Self) -> Self {
+        self.of_links.resize(self.of_links.len().max(before.of_links.len()), Numbered::default());
+        for (own, before) in self.of_links.iter_mut().zip(&before.of_links) {
+            if own.source_row.is_none() {
+                *own = *before;
+            }
+        }
+        self
+    }
+}
+
+/// How far the rows are numbered that one transform has made.
+#[derive(Debug, Clone, Copy, Default)]
+struct Numbered {
+    /// The source row of the last of them: its input, and its place in it.
+    source_row: Option<(u32, u64)>,
+    /// How many this has become.
+    n_rows: u64,
+}
+
+fn apply(
+    links: &[Link],
+    numbers: &mut [Numbered],
+    batch: Batch,
+    sink: &mut dyn Sink,
+) -> Result<(), Halt<LinkError>> {
+    let (Some((link, after)), Some((numbered, numbers_after))) =
+        (links.split_first(), numbers.split_first_mut())
+    else {
+        return sink.send(batch).map_err(|Stopped| Halt::Echo);
     };
-    let mut next = Next { link, after, emit, time_away: Duration::ZERO, halt: None };
+    let time_away = Duration::ZERO;
+    let mut next = Next { link, numbered, after, numbers_after, sink, time_away, halt: None };
     let since = Instant::now();
     let applied = link.transform.apply(link.stage, batch, &mut next);
     link.meter.was_busy(since.elapsed().saturating_sub(next.time_away));
@@ -89,10 +153,23 @@ fn apply(links: &[Link], batch: Batch, emit: &mut dyn Emit) -> Result<(), Halt<L
 /// transform it is only told to stop.
 struct Next<'a> {
     link: &'a Link,
+    numbered: &'a mut Numbered,
     after: &'a [Link],
-    emit: &'a mut dyn Emit,
+    numbers_after: &'a mut [Numbered],
+    sink: &'a mut dyn Sink,
     time_away: Duration,
     halt: Option<Halt<LinkError>>,
+}
+
+impl Next<'_> {
+    /// How far the rows of this source row are numbered that batches before this one hold.
+    fn before(&mut self, source_row: (u32, u64)) -> Result<Numbered, Stopped> {
+        let since = Instant::now();
+        let before = self.sink.numbers_before();
+        self.time_away += since.elapsed();
+        let place = before?.of_links.into_iter().rev().nth(self.after.len());
+        Ok(place.filter(|it| it.source_row == Some(source_row)).unwrap_or_default())
+    }
 }
 
 impl Emit for Next<'_> {
@@ -106,7 +183,7 @@ impl Emit for Next<'_> {
             next.meter.entered(n_rows, bytes);
         }
         let since = Instant::now();
-        let applied = apply(self.after, batch, self.emit);
+        let applied = apply(self.after, self.numbers_after, batch, self.sink);
         self.time_away += since.elapsed();
         applied.map_err(|halt| {
             self.halt = Some(halt);
@@ -114,11 +191,27 @@ impl Emit for Next<'_> {
         })
     }
 
+    fn number(&mut self, parent: Position, n_rows: u64) -> Result<u64, Stopped> {
+        if self.halt.is_some() {
+            return Err(Stopped);
+        }
+        let source_row = (parent.input, parent.source_row);
+        if self.numbered.source_row != Some(source_row) {
+            // Only the source row that a batch begins with may have begun in one before.
+            let may_go_on = parent.sub_row > 0 && self.numbered.source_row.is_none();
+            let before = if may_go_on { self.before(source_row)? } else { Numbered::default() };
+            *self.numbered = Numbered { source_row: Some(source_row), ..before };
+        }
+        let first = self.numbered.n_rows;
+        self.numbered.n_rows += n_rows;
+        Ok(first)
+    }
+
     fn batch_bytes(&self) -> usize {
-        self.emit.batch_bytes()
+        self.sink.batch_bytes()
     }
 
     fn is_stopped(&self) -> bool {
-        self.halt.is_some() || self.emit.is_stopped()
+        self.halt.is_some() || self.sink.is_stopped()
     }
 }

@@ -49,7 +49,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Chain, Link, LinkError};
+pub use chain::{Chain, Link, LinkError, Numbers, Sink};
 pub use edge::{Echo, Held, Inlet, Item, Outlet, edge};
 pub use gauge::{Gauge, Permit};
 pub use meter::{Meter, Snapshot};

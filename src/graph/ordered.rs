@@ -2,8 +2,9 @@
 //!
 //! Each worker takes the next item together with a ticket, and works on it while the others work on
 //! theirs. The right to send passes from ticket to ticket as a value, the outlet itself: whoever
-//! holds it sends, hands it to the ticket after, and takes the next item. A worker that ends early
-//! drops its ticket, so those after it find that their turn will never come.
+//! holds it sends, hands it to the ticket after, and takes the next item. With it go the numbers that
+//! rows have got so far. A worker that ends early drops its ticket, so those after it find that their
+//! turn will never come.
 //!
 //! Invariants: 5 and 6 of the graph. A batch holds its room on the edge before until all that was
 //! made of it has been sent.
@@ -15,9 +16,10 @@ use futures::executor::block_on;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::chain::{Numbers, Sink};
 use super::{Chain, Control, Echo, Halt, Inlet, Item, Link, LinkError, Meter, Outlet, Scope};
 use crate::batch::Batch;
-use crate::transforms::{Emit, Stopped};
+use crate::transforms::Stopped;
 
 /// A stage that applies a chain of transforms to several batches at once and keeps their order.
 #[derive(Debug, Clone)]
@@ -92,12 +94,19 @@ struct Intake<D> {
     /// `None` after the end of the partition.
     inlet: Option<Inlet<D>>,
     /// The turn of the next ticket.
-    turn: oneshot::Receiver<Outlet<D>>,
+    turn: oneshot::Receiver<Turn<D>>,
 }
 
-fn first_turn<D>(outlet: Outlet<D>) -> oneshot::Receiver<Outlet<D>> {
+/// What whoever may send holds.
+struct Turn<D> {
+    outlet: Outlet<D>,
+    /// The numbers that rows of the items before have got.
+    numbers: Numbers,
+}
+
+fn first_turn<D>(outlet: Outlet<D>) -> oneshot::Receiver<Turn<D>> {
     let (pass, turn) = oneshot::channel();
-    drop(pass.send(outlet));
+    drop(pass.send(Turn { outlet, numbers: Numbers::default() }));
     turn
 }
 
@@ -122,13 +131,12 @@ impl<D: Send> Stage<D> {
                         // Also before an error: of several, the first in order is reported.
                         outbox.flush()?;
                     }
-                    applied?;
-                    ticket.pass();
+                    ticket.pass(applied?);
                 }
                 Item::EndOfPartition(end) => {
                     self.wait_for_turn(&mut ticket)?;
-                    if let Some(outlet) = ticket.outlet.take() {
-                        outlet.end_blocking(end)?;
+                    if let Some(turn) = ticket.held.take() {
+                        turn.outlet.end_blocking(end)?;
                     }
                 }
             }
@@ -150,24 +158,24 @@ impl<D: Send> Stage<D> {
         }
         let (pass, turn) = oneshot::channel();
         let turn = std::mem::replace(&mut intake.turn, turn);
-        Ok(Some((item, Ticket { turn, outlet: None, pass })))
+        Ok(Some((item, Ticket { turn, held: None, pass })))
     }
 
     fn wait_for_turn(&self, ticket: &mut Ticket<D>) -> Result<(), Echo> {
-        if ticket.outlet.is_some() {
+        if ticket.held.is_some() {
             return Ok(());
         }
         let since = Instant::now();
         let turn = block_on(async {
             tokio::select! { biased;
                 () = self.control.cancel.cancelled() => Err(Echo),
-                outlet = &mut ticket.turn => outlet.map_err(|_| Echo),
+                held = &mut ticket.turn => held.map_err(|_| Echo),
             }
         });
         if let Some(meter) = &self.output_meter {
             meter.waited_for_output(since.elapsed());
         }
-        ticket.outlet = Some(turn?);
+        ticket.held = Some(turn?);
         Ok(())
     }
 }
@@ -177,18 +185,18 @@ type Taken<D> = (Item<D>, Ticket<D>);
 
 /// An item's place in the order.
 struct Ticket<D> {
-    turn: oneshot::Receiver<Outlet<D>>,
+    turn: oneshot::Receiver<Turn<D>>,
     /// There from when it is this item's turn.
-    outlet: Option<Outlet<D>>,
-    pass: oneshot::Sender<Outlet<D>>,
+    held: Option<Turn<D>>,
+    pass: oneshot::Sender<Turn<D>>,
 }
 
 impl<D> Ticket<D> {
     /// Whether it is this item's turn.
     fn is_first(&mut self) -> Result<bool, Echo> {
-        if self.outlet.is_none() {
+        if self.held.is_none() {
             match self.turn.try_recv() {
-                Ok(outlet) => self.outlet = Some(outlet),
+                Ok(turn) => self.held = Some(turn),
                 Err(oneshot::error::TryRecvError::Empty) => return Ok(false),
                 Err(oneshot::error::TryRecvError::Closed) => return Err(Echo),
             }
@@ -196,10 +204,10 @@ impl<D> Ticket<D> {
         Ok(true)
     }
 
-    /// Makes it the next item's turn.
-    fn pass(self) {
-        if let Some(outlet) = self.outlet {
-            drop(self.pass.send(outlet));
+    /// Makes it the next item's turn, after rows of this one have got these numbers.
+    fn pass(self, numbers: Numbers) {
+        if let Some(Turn { outlet, numbers: before }) = self.held {
+            drop(self.pass.send(Turn { outlet, numbers: numbers.after(&before) }));
         }
     }
 }
@@ -218,13 +226,13 @@ impl<D: Send> Outbox<'_, D> {
         self.stage.wait_for_turn(self.ticket)?;
         self.bytes = 0;
         for piece in std::mem::take(&mut self.pieces) {
-            self.send(piece)?;
+            self.hand_on(piece)?;
         }
         Ok(())
     }
 
-    fn send(&self, piece: Batch) -> Result<(), Echo> {
-        self.ticket.outlet.as_ref().ok_or(Echo)?.send_blocking(piece)
+    fn hand_on(&self, piece: Batch) -> Result<(), Echo> {
+        self.ticket.held.as_ref().ok_or(Echo)?.outlet.send_blocking(piece)
     }
 
     fn put(&mut self, piece: Batch) -> Result<(), Echo> {
@@ -239,12 +247,12 @@ impl<D: Send> Outbox<'_, D> {
             return Ok(());
         }
         self.flush()?;
-        self.send(piece)
+        self.hand_on(piece)
     }
 }
 
-impl<D: Send> Emit for Outbox<'_, D> {
-    fn emit(&mut self, batch: Batch) -> Result<(), Stopped> {
+impl<D: Send> Sink for Outbox<'_, D> {
+    fn send(&mut self, batch: Batch) -> Result<(), Stopped> {
         self.put(batch).map_err(|Echo| Stopped)
     }
 
@@ -256,5 +264,9 @@ impl<D: Send> Emit for Outbox<'_, D> {
     fn is_stopped(&self) -> bool {
         let Control { cancel, stop } = &self.stage.control;
         cancel.is_cancelled() || stop.is_cancelled() || self.stage.halted.is_cancelled()
+    }
+    fn numbers_before(&mut self) -> Result<Numbers, Stopped> {
+        self.stage.wait_for_turn(self.ticket).map_err(|Echo| Stopped)?;
+        Ok(self.ticket.held.as_ref().map(|turn| turn.numbers.clone()).unwrap_or_default())
     }
 }

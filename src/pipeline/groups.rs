@@ -41,7 +41,14 @@ mod tests {
 
     #[test]
     fn a_group_begins_where_batches_are_cut() {
-        let rule = Batching { rows: 2, bytes: 3, answer_bytes: 4, workers: 5, is_kept: false };
+        let rule = Batching {
+            rows: 2,
+            bytes: 3,
+            answer_bytes: 4,
+            workers: 5,
+            is_kept: false,
+            multiplies: false,
+        };
         let (plain, hook) = (None, Some(rule));
         for (transforms, want) in [
             (vec![], vec![]),

@@ -236,9 +236,12 @@ impl MemoryBound {
                 let at_once = rule.workers.min(parallel.asked).max(1);
                 let answers_bytes = rule.answer_bytes.saturating_mul(count(at_once));
                 passing = asked.plus(rule.answer_bytes);
-                // All that is asked about at once has room on the edge.
+                // All that is asked about at once has room on the edge. Rows that become several are
+                // copied, a piece that waits and one that is made.
+                let pieces = if rule.multiplies { 2 * batch } else { 0 };
+                let pieces = pieces.saturating_mul(count(at_once));
                 let answered = asked_edge.saturating_add(answers_bytes);
-                let mut held = cutting_bytes.saturating_add(answers_bytes);
+                let mut held = cutting_bytes.saturating_add(answers_bytes).saturating_add(pieces);
                 held = held.saturating_add(copy(transforms, answered));
                 // Rows that are not known are copied, and answers put together.
                 held = held.saturating_add(copy(rule.is_kept, answered));
@@ -335,7 +338,9 @@ impl Passing {
     fn cut(self, rule: &Batching) -> (u64, Self) {
         let kept = rule.bytes.saturating_mul(2);
         let copied = rule.bytes.max(self.many / 2);
-        (kept.saturating_add(copied), Self { one: self.one, many: kept })
+        // A slice of one row may keep others, as long as they are no larger.
+        let one = self.one.max(self.many.min(self.one.saturating_mul(2)));
+        (kept.saturating_add(copied), Self { one, many: kept })
     }
 }
 
@@ -438,6 +443,7 @@ mod tests {
             answer_bytes: 32 << 20,
             workers,
             is_kept: false,
+            multiplies: false,
         };
         let hook = Some(HookDemand { name: "h".to_owned(), rule });
         GroupDemand { hook, plain, growth_percent: if plain > 0 { 200 } else { 100 } }

@@ -10,9 +10,9 @@ use arrow_schema::ArrowError;
 use super::Pipeline;
 use super::groups::grouped;
 use crate::batch::{Batch, OnError};
-use crate::graph::{Chain, Halt, Link, LinkError, Meter};
+use crate::graph::{Chain, Halt, Link, LinkError, Meter, Numbers, Sink};
 use crate::stages::Cutter;
-use crate::transforms::{Emit, Stopped};
+use crate::transforms::Stopped;
 
 /// How batches are sent.
 #[derive(Debug, Clone, Copy)]
@@ -52,11 +52,16 @@ impl Pipeline {
                 batches = cut.map_err(|e| LinkError { name: name.to_owned(), source: e.into() })?;
             }
             let chain = Chain::new(links);
-            let mut made = Made { pieces: Vec::new(), batch_bytes: how.batch_bytes };
+            let mut made = Made {
+                pieces: Vec::new(),
+                numbers: Numbers::default(),
+                batch_bytes: how.batch_bytes,
+            };
             for batch in batches {
                 match chain.apply(batch, &mut made) {
                     Err(Halt::Cause(error)) => return Err(error),
-                    Ok(()) | Err(Halt::Echo | Halt::Stopped) => {}
+                    Ok(numbers) => made.numbers = numbers.after(&made.numbers),
+                    Err(Halt::Echo | Halt::Stopped) => {}
                 }
             }
             batches = made.pieces;
@@ -84,16 +89,26 @@ fn cut(mut cutter: Cutter, batches: &[Batch], first_only: bool) -> Result<Vec<Ba
 /// Keeps what a transform makes.
 struct Made {
     pieces: Vec<Batch>,
+    /// The numbers that rows have got.
+    numbers: Numbers,
     batch_bytes: usize,
 }
 
-impl Emit for Made {
-    fn emit(&mut self, batch: Batch) -> Result<(), Stopped> {
+impl Sink for Made {
+    fn send(&mut self, batch: Batch) -> Result<(), Stopped> {
         self.pieces.push(batch);
         Ok(())
     }
 
     fn batch_bytes(&self) -> usize {
         self.batch_bytes
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    fn numbers_before(&mut self) -> Result<Numbers, Stopped> {
+        Ok(self.numbers.clone())
     }
 }

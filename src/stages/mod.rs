@@ -15,7 +15,6 @@ mod read;
 mod rebatch;
 #[cfg(test)]
 mod rebatch_tests;
-mod row_bytes;
 mod write;
 
 pub use align::{Alignment, Misaligned, common_columns};

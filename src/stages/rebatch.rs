@@ -21,8 +21,9 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 
-use super::row_bytes::row_bytes;
-use crate::batch::{Batch, Event, HookStart, Outcome, Provenance, Restart, memory_bytes};
+use crate::batch::{
+    Batch, Event, HookStart, Outcome, Provenance, Restart, memory_bytes, row_bytes,
+};
 use crate::graph::{Halt, Inlet, Item, LinkError, Outlet};
 use crate::transforms::{Batching, TransformError};
 

@@ -40,6 +40,7 @@ fn rule() -> impl Strategy<Value = Batching> {
         answer_bytes: 0,
         workers: 1,
         is_kept: false,
+        multiplies: false,
     })
 }
 

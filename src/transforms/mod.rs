@@ -7,8 +7,9 @@
 //!    its batches are cut ([`Transform::batching`]) is a function of its batch: it gets the same batches
 //!    in every run.
 //! 2. Rows leave in the order in which they came; one that is gone or multiplied leaves an event. Those
-//!    that one has become have numbers that go up from 0 (`sub_row`), behind an event that says how
-//!    many more they are.
+//!    that one has become stand behind an event that says how many more they are, and have numbers
+//!    (`sub_row`) that [`Emit::number`] gives: all that has become of a source row is numbered through.
+//!    A source row that is one row before and behind a stage needs no number.
 //! 3. A row that fails is an error or a reject as [`Stage::settle`] says, and the rows around it
 //!    are what they would be without it.
 
@@ -27,7 +28,7 @@ use arrow_schema::{Schema, SchemaRef};
 use serde_json::Value;
 
 pub use crate::batch::{BadRow, OnError};
-use crate::batch::{Batch, Behind, Outcome};
+use crate::batch::{Batch, Behind, Outcome, Position};
 use crate::cache::{CacheError, Section};
 use crate::fingerprint::CompatSignature;
 pub use crate::sources::SettingsError;
@@ -150,6 +151,8 @@ pub struct Batching {
     pub workers: usize,
     /// Whether answers are kept in a feature cache, and what is known put together with what is new.
     pub is_kept: bool,
+    /// Whether it makes any number of rows of one.
+    pub multiplies: bool,
 }
 
 /// The place of a transform in its graph.
@@ -188,6 +191,15 @@ pub trait Emit {
 
     /// About the most bytes in a batch that is handed on, unless it is a single row.
     fn batch_bytes(&self) -> usize;
+
+    /// The number of the first of `n_rows` rows that the transform has made of the row at `parent`. One
+    /// that makes another number of rows than it was given asks for each row, in order, also for
+    /// those that become one or none. Waits where batches that come before hold rows of the same
+    /// source row.
+    ///
+    /// # Errors
+    /// The run is being stopped: return at once.
+    fn number(&mut self, parent: Position, n_rows: u64) -> Result<u64, Stopped>;
 
     /// Whether nobody wants what is being made any more: a transform that waits for something else
     /// than [`Emit::emit`] looks now and then, and ends with [`Stopped`].

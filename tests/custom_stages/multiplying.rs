@@ -1,4 +1,4 @@
-//! A transform that makes several rows of one, and stages before and behind it that reject rows:
+//! Two transforms that make several rows of one, and stages before and behind them that reject rows:
 //! positions, rejects and books are those of a model, with any number of jobs and after kills.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{ArrayRef, LargeStringArray, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rowmill::batch::{BadRow, Batch, Event as RowEvent, Outcome, Provenance, Run};
 use rowmill::books::StageBooks;
@@ -35,11 +35,21 @@ on_error = "quarantine"
 
 [transforms.words]
 type = "words"
+from = "text"
+to = "word"
+separator = " "
+on_error = "quarantine"
+
+[transforms.parts]
+type = "words"
+from = "word"
+to = "part"
+separator = "-"
 on_error = "quarantine"
 
 [transforms.numbers]
 type = "cast"
-types = { word = "int16" }
+types = { part = "int16" }
 on_error = "quarantine"
 
 [dataset]
@@ -56,18 +66,32 @@ commit_bytes = 1
 commit_interval = "1h"
 "#;
 
-/// A row for each word of `text`, as `word`. A text without words leaves nothing, a word `bad` is a
-/// bad row. At most two rows leave at once: a commit may fall between the rows of one line.
+/// A row for each word of the column `from`, as `to`. A text without words leaves nothing, a word
+/// `bad` is a bad row. At most two rows leave at once: a commit may fall between the rows of one line.
 #[derive(Debug)]
-struct Words;
+struct Words {
+    from: String,
+    to: String,
+    separator: String,
+}
 
 const WORDS: TransformType = TransformType {
     name: "words",
     version: 1,
     about: "one row for each word",
-    settings: |_| schemars::json_schema!({ "type": "object" }),
+    settings: |_| {
+        let text = || schemars::json_schema!({ "type": "string" });
+        let properties = ["from", "to", "separator"].map(|key| (key, text()));
+        schemars::json_schema!({
+            "type": "object",
+            "properties": std::collections::BTreeMap::from(properties)
+        })
+    },
     run_settings: &[],
-    make: |_| Ok(Box::new(Words)),
+    make: |spec| {
+        let text = |key: &str| spec.settings[key].as_str().unwrap().to_owned();
+        Ok(Box::new(Words { from: text("from"), to: text("to"), separator: text("separator") }))
+    },
 };
 
 /// Rows that are about to leave.
@@ -96,12 +120,12 @@ impl Words {
         }
         let is_bad: Vec<usize> =
             words.iter().enumerate().filter(|(_, word)| *word == "bad").map(|(i, _)| i).collect();
-        columns.push(Arc::new(StringArray::from(words)));
+        columns.push(Arc::new(LargeStringArray::from(words)));
         let schema = self.output(&batch.rows.schema()).unwrap();
         let rows = RecordBatch::try_new(schema, columns)?;
         let made = Batch { rows, provenance, events, restart: batch.restart.clone() };
         let gone = is_bad.into_iter().map(|row| {
-            let bad = BadRow::new("bad_word", "a bad word").field("word");
+            let bad = BadRow::new("bad_word", "a bad word").field(&self.to);
             Ok((row, stage.settle(&made, row, bad)?))
         });
         let gone = gone.collect::<Result<Vec<_>, TransformError>>()?;
@@ -111,13 +135,13 @@ impl Words {
 
 impl Transform for Words {
     fn output(&self, input: &SchemaRef) -> Result<SchemaRef, SettingsError> {
-        let word = Arc::new(Field::new("word", DataType::Utf8, false));
+        let word = Arc::new(Field::new(&self.to, DataType::LargeUtf8, false));
         let fields = input.fields().iter().cloned().chain([word]);
         Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
     }
 
     fn apply(&self, stage: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
-        let texts = batch.rows.column_by_name("text").unwrap();
+        let texts = batch.rows.column_by_name(&self.from).unwrap();
         let texts = texts.as_string::<i64>();
         let mut before = batch.events.iter().peekable();
         let mut piece = Piece::default();
@@ -127,7 +151,9 @@ impl Transform for Words {
                 piece.events.push(RowEvent { before_row, ..event.clone() });
             }
             let at = batch.provenance.position(row as u64).unwrap();
-            let words: Vec<&str> = texts.value(row).split(' ').filter(|w| !w.is_empty()).collect();
+            let words = texts.value(row).split(&self.separator).filter(|word| !word.is_empty());
+            let words: Vec<&str> = words.collect();
+            let run = batch.provenance.runs().iter().rfind(|run| run.row <= row as u64).unwrap();
             let outcome = match words.len() as u64 {
                 0 => Some(Outcome::Dropped),
                 1 => None,
@@ -137,11 +163,12 @@ impl Transform for Words {
                 before_row: piece.from.len() as u64,
                 input: at.input,
                 source_row: at.source_row,
-                path: Vec::new(),
+                path: if run.sub_row < 0 { Vec::new() } else { vec![at.sub_row] },
                 stage: stage.index,
                 outcome,
             }));
-            for (sub_row, word) in (0..).zip(words) {
+            let number = emit.number(at, words.len() as u64)?;
+            for (sub_row, word) in (number.cast_signed()..).zip(words) {
                 let (input, source_row) = (at.input, at.source_row);
                 piece.from.push(u32::try_from(row).unwrap());
                 piece.words.push(word.to_owned());
@@ -166,15 +193,15 @@ fn registry() -> Registry {
 /// The lines of file `file`: number, text and tag.
 fn lines(file: usize) -> Vec<(&'static str, &'static str, &'static str)> {
     const LINES: [(&str, &str, &str); 9] = [
-        ("1", "10 20 30 40 50 60 70", "a"),
+        ("1", "10-11 20 30-31-32 40 50 60 70", "a"),
         ("2", "", "a"),
         ("x", "1 2 3", "b"),
-        ("3", "bad 1 bad word 2 99999 3 bad", "b"),
+        ("3", "bad 1-bad-2 bad word-3 2 99999 - 3-bad bad", "b"),
         ("4", "1", "c"),
         ("5", "bad", "a"),
-        ("6", "1 2 bad 4 5", "c"),
+        ("6", "1-2 2 bad 4 5", "c"),
         ("7", "no number here", "a"),
-        ("8", "5 bad 6 bad", "b"),
+        ("8", "- 5 bad 6-7-bad-8 -- bad", "b"),
     ];
     (0..LINES.len()).filter(|i| (i + file) % 4 != 1).map(|i| LINES[(i * 4 + file) % 9]).collect()
 }
@@ -205,7 +232,7 @@ impl Model {
         let reject = |it: &mut Self, row, path: &[u64], stage, code| {
             it.rejects.push((row, path.to_vec(), stage, code));
         };
-        let mut books = [StageBooks::default(); 4];
+        let mut books = [StageBooks::default(); 5];
         for (row, (n, text, tag)) in (0..).zip(lines(file)) {
             books[0].entered += 1;
             if n == "x" {
@@ -219,6 +246,7 @@ impl Model {
                 0 => books[1].dropped += 1,
                 n => books[1].created += n - 1,
             }
+            let mut n_parts = 0;
             for (sub_row, word) in (0..).zip(words) {
                 if word == "bad" {
                     books[1].rejected += 1;
@@ -226,22 +254,39 @@ impl Model {
                     continue;
                 }
                 books[2].entered += 1;
-                let Ok(number) = word.parse::<i16>() else {
-                    books[2].rejected += 1;
-                    reject(&mut it, row, &[sub_row], "numbers", "value_misfit");
-                    continue;
-                };
-                books[3].entered += 1;
-                if tag == "c" {
-                    books[3].rejected += 1;
-                    reject(&mut it, row, &[sub_row], "dataset", "category");
-                } else {
-                    books[3].out += 1;
-                    it.rows.push((row, sub_row, number));
+                let parts: Vec<&str> = word.split('-').filter(|part| !part.is_empty()).collect();
+                match parts.len() as u64 {
+                    0 => books[2].dropped += 1,
+                    n => books[2].created += n - 1,
+                }
+                for part in parts {
+                    let sub_row = n_parts;
+                    n_parts += 1;
+                    if part == "bad" {
+                        books[2].rejected += 1;
+                        reject(&mut it, row, &[sub_row], "parts", "bad_word");
+                        continue;
+                    }
+                    books[3].entered += 1;
+                    let Ok(number) = part.parse::<i16>() else {
+                        books[3].rejected += 1;
+                        reject(&mut it, row, &[sub_row], "numbers", "value_misfit");
+                        continue;
+                    };
+                    books[4].entered += 1;
+                    if tag == "c" {
+                        books[4].rejected += 1;
+                        reject(&mut it, row, &[sub_row], "dataset", "category");
+                    } else {
+                        books[4].out += 1;
+                        it.rows.push((row, sub_row, number));
+                    }
                 }
             }
         }
-        for (stage, name) in ["lines", "words", "numbers", "dataset"].into_iter().enumerate() {
+        for (stage, name) in
+            ["lines", "words", "parts", "numbers", "dataset"].into_iter().enumerate()
+        {
             if let Some(next) = books.get(stage + 1) {
                 books[stage].out = next.entered;
             }
@@ -266,7 +311,7 @@ fn check(place: &Place, out: &str) {
         let provenance = shard.provenance().unwrap();
         for row in 0..shard.n_rows() {
             let at = provenance.position(row).unwrap();
-            let word = shard.field("word").unwrap().row(row).unwrap();
+            let word = shard.field("part").unwrap().row(row).unwrap();
             let word = i16::from_le_bytes(word.try_into().unwrap());
             rows.entry(file).or_default().push((at.source_row, at.sub_row, word));
         }

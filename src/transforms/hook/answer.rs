@@ -126,7 +126,7 @@ fn is_same(declared: &DataType, came: &DataType) -> bool {
 }
 
 /// A type as people write it: `float32[28, 28]`, `float32[n, 3]`.
-fn shown(of: &DataType) -> String {
+pub(super) fn shown(of: &DataType) -> String {
     let mut shape: Vec<String> = Vec::new();
     let mut inner = of;
     loop {

@@ -1,14 +1,14 @@
 //! Feature hooks: programs in any language that compute columns.
 //!
 //! A hook is a process that reads an Arrow IPC stream on stdin and writes one on stdout: for each batch
-//! one batch with as many rows, in the same order. It is asked about the columns that `input` names;
+//! one batch with as many rows, in the same order, or with any number made of each. It is asked about the columns that `input` names;
 //! what it answers is checked and put behind the columns of the batch.
 //!
 //! In reading order: `settings` is what a definition says of any hook, `command` and `python` are the
 //! kinds of them; `transform` asks about batches; `known` asks only about what no feature cache holds;
 //! `call` asks about one batch, whatever happens; `pool` has the processes, `worker` is one of them;
-//! `frames` reads what it writes, and what is said of it (`notice`); `answer` checks it; [`become_hook`]
-//! is how this program becomes the hook.
+//! `frames` reads what it writes, and what is said of it (`notice`); `answer` checks it; `spread` is for
+//! hooks that make any number of rows of one; [`become_hook`] is how this program becomes the hook.
 //!
 //! Invariants:
 //! 1. A hook is asked about the same batches in every run ([`super::Batching`]), and each answer that
@@ -28,6 +28,7 @@ mod pool;
 pub(super) mod python;
 mod resident;
 mod settings;
+mod spread;
 mod transform;
 mod worker;
 

@@ -94,7 +94,7 @@ def load(entry, params):
 
 
 def as_batch(answer, n_rows, declared):
-    """What the entry returned, as a RecordBatch."""
+    """What the entry returned, as a RecordBatch; of `n_rows` rows, unless that is None."""
     if isinstance(answer, (pa.RecordBatch, pa.Table)):
         fields = {field.name: field for field in answer.schema}
         if len(fields) < len(answer.schema):
@@ -110,8 +110,13 @@ def as_batch(answer, n_rows, declared):
     for name, values in columns.items():
         if not isinstance(name, str):
             raise Misfit(f"it answered with a column that is called {name!r}", "names are texts")
-        column, metadata = as_column(name, values, (declared or {}).get(name, {}))
-        if len(column) != n_rows:
+        is_parent = n_rows is None and name == "parent"
+        of_name = {"dtype": "int64"} if is_parent else (declared or {}).get(name, {})
+        column, metadata = as_column(name, values, of_name)
+        if n_rows is None and made and len(column) != len(made[0][1]):
+            what = f"it answered with {len(column)} rows in column `{name}`, and {len(made[0][1])} before"
+            raise Misfit(what, "all columns of an answer have as many rows")
+        if n_rows is not None and len(column) != n_rows:
             what = f"it was sent {n_rows} rows and answered with {len(column)} in column `{name}`"
             raise Misfit(what, "a hook answers with one row for each that it is sent")
         if name in fields:
@@ -302,9 +307,10 @@ def main():
         what = f"`{entry}` cannot be loaded: {named(error)}"
         answers.tell("setup", what, f"with `{sys.executable}`:\n{traced(error).strip()}")
         return 1
+    is_any = os.environ.get("ROWMILL_CARDINALITY") == "any"
     for batch in pa.ipc.open_stream(questions):
         try:
-            answers.send(as_batch(hook(batch), batch.num_rows, declared))
+            answers.send(as_batch(hook(batch), None if is_any else batch.num_rows, declared))
         except BrokenPipeError:
             return 1
         except Misfit as misfit:

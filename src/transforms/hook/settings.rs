@@ -27,6 +27,9 @@ pub(super) struct HookSettings {
     pub(super) input: Option<Vec<String>>,
     /// The columns that it answers with.
     pub(super) output: BTreeMap<String, OutputSettings>,
+    /// How many rows it answers with to each that it is sent.
+    #[serde(default)]
+    pub(super) cardinality: Cardinality,
     /// Whether floats may be NaN.
     #[serde(default)]
     pub(super) nan: Nan,
@@ -92,6 +95,17 @@ fn default_timeout() -> Seconds {
 
 fn default_threads() -> u32 {
     1
+}
+
+/// How many rows are made of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Cardinality {
+    /// One of each.
+    #[default]
+    One,
+    /// Any number; the column `parent` of the answer says which row each is made of.
+    Any,
 }
 
 /// What is done with NaN.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 
 use super::HookError;
@@ -14,7 +14,8 @@ use super::answer::{self, Declared};
 use super::call::{Call, Called};
 use super::known::{Answered, Counts, Keeping, Known, stored_schema};
 use super::pool::{Launch, Pool};
-use super::settings::{HookSettings, declarations};
+use super::settings::{Cardinality, HookSettings, declarations};
+use super::spread::{PARENT, Spread, parted};
 use super::worker::{Failure, Limits};
 use crate::batch::Batch;
 use crate::cache::{Section, column_types};
@@ -27,6 +28,8 @@ use crate::transforms::{
 
 /// The variable that tells a hook its parameters.
 const PARAMS: &str = "ROWMILL_PARAMS";
+/// The variable that tells it that it may answer with any number of rows.
+const CARDINALITY: &str = "ROWMILL_CARDINALITY";
 /// The variable that tells it what columns it is to answer with.
 const OUTPUT: &str = "ROWMILL_OUTPUT";
 
@@ -84,6 +87,10 @@ impl Hook {
                 "declare its columns: output.embedding = { dtype = \"float32\", shape = [128] }";
             return Err(refuse("output", "the hook answers with no column", hint));
         }
+        if settings.cardinality == Cardinality::Any && settings.output.contains_key(PARENT) {
+            let hint = "leave it out: it only says where rows come from";
+            return Err(refuse("output", "`parent` is no column of the output", hint));
+        }
         for (key, n) in [
             ("batch_rows", settings.batch_rows),
             ("workers", settings.workers),
@@ -99,6 +106,10 @@ impl Hook {
                 let hint = "files stand in the folder of the definition, or below it";
                 return Err(refuse("files", &format!("`{path}` leads out of it"), hint));
             }
+        }
+        if settings.cardinality == Cardinality::Any && settings.cache.is_some() {
+            let hint = "leave it out, or let the hook answer with one row to each";
+            return Err(refuse("cache", "it keeps one answer for each row, not any number", hint));
         }
         if settings.cache.as_ref().is_some_and(String::is_empty) {
             return Err(refuse("cache", "it is empty", "name a folder, or leave it out"));
@@ -122,6 +133,9 @@ impl Hook {
         let mut set = program.set;
         set.push((PARAMS.to_owned(), canonical_json(&params)));
         set.push((OUTPUT.to_owned(), canonical_json(&declarations(&declared))));
+        if settings.cardinality == Cardinality::Any {
+            set.push((CARDINALITY.to_owned(), "any".to_owned()));
+        }
         let launch = Launch {
             name: spec.name.clone(),
             command: program.command,
@@ -174,13 +188,14 @@ impl Hook {
         self.section.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Answers to `question`, which is about `rows`.
+    /// Answers to `question`, which is about `rows`; where there may be any number of them to each row,
+    /// also where those to each end.
     fn answers(
         &self,
         call: &Call<'_>,
         question: &RecordBatch,
         rows: &RecordBatch,
-    ) -> Result<Answered, TransformError> {
+    ) -> Result<(Answered, Option<Vec<usize>>), TransformError> {
         if let Some(section) = self.section() {
             let known = Known {
                 section: &section,
@@ -188,11 +203,18 @@ impl Hook {
                 declared: self.declared(),
                 counts: &self.counts,
             };
-            return known.answer(call, question, rows);
+            return Ok((known.answer(call, question, rows)?, None));
         }
         let Called { answer, guilty, left, .. } = call.answer(question, &|_| Ok(None))?;
+        if let Some(answer) = &answer
+            && self.settings.cardinality == Cardinality::Any
+        {
+            let (answer, ends) = parted(answer, left.len())?;
+            let columns = answer::fit(&answer, answer.num_rows(), self.declared())?;
+            return Ok((Answered { columns: Some(columns), guilty }, Some(ends)));
+        }
         let fit = |answer| answer::fit(&answer, left.len(), self.declared());
-        Ok(Answered { columns: answer.map(fit).transpose()?, guilty })
+        Ok((Answered { columns: answer.map(fit).transpose()?, guilty }, None))
     }
 
     /// What the hook is sent: columns without the metadata that some source gave them.
@@ -228,7 +250,7 @@ impl Transform for Hook {
             ends_at_first: stage.on_error == OnError::Fail,
         };
         let question = self.question(&batch.rows)?;
-        let Answered { columns, guilty } = self.answers(&call, &question, &batch.rows)?;
+        let (Answered { columns, guilty }, ends) = self.answers(&call, &question, &batch.rows)?;
         let mut gone = Vec::with_capacity(guilty.len());
         for (row, bad) in guilty {
             gone.push((row, stage.settle(&batch, row, bad)?));
@@ -237,24 +259,19 @@ impl Transform for Hook {
         let Some(columns) = columns else {
             return Ok(emit.emit(Batch { rows: RecordBatch::new_empty(output), ..batch })?);
         };
+        if let Some(ends) = ends {
+            let declared = self.declared();
+            return Spread { stage, batch: &batch, columns, ends, declared, output }.emit(emit);
+        }
         let bad = answer::judge(&columns, self.declared());
         let mut gone = Vec::with_capacity(bad.len());
         for (row, bad) in bad {
             gone.push((row, stage.settle(&batch, row, bad)?));
         }
-        let columns = with(&batch, columns);
-        let rows = if gone.is_empty() {
-            RecordBatch::try_new(output, columns)?
-        } else {
-            // Until the rows that lack a value are gone, there are columns with nulls.
-            let fields = output.fields().iter().map(|f| f.as_ref().clone().with_nullable(true));
-            let nullable = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-            let rows = RecordBatch::try_new(nullable, columns)?;
-            let kept = Batch { rows, ..batch }.without(stage.index, gone)?;
-            let rows = RecordBatch::try_new(output, kept.rows.columns().to_vec())?;
-            return Ok(emit.emit(Batch { rows, ..kept })?);
-        };
-        Ok(emit.emit(Batch { rows, ..batch })?)
+        let rows = loose(&output, with(&batch, columns))?;
+        let kept = Batch { rows, ..batch }.without(stage.index, gone)?;
+        let rows = strict(&output, &kept.rows)?;
+        Ok(emit.emit(Batch { rows, ..kept })?)
     }
 
     fn batching(&self) -> Option<Batching> {
@@ -265,6 +282,7 @@ impl Transform for Hook {
             answer_bytes: self.settings.answer_bytes.0,
             workers: count(self.settings.workers),
             is_kept: self.keeping.dir.is_some(),
+            multiplies: self.settings.cardinality == Cardinality::Any,
         })
     }
 
@@ -308,4 +326,22 @@ impl Transform for Hook {
             _ => Ok(()),
         }
     }
+}
+
+/// Rows in which any column may have nulls: until those that lack a value are gone, there are some.
+pub(super) fn loose(
+    output: &SchemaRef,
+    columns: Vec<ArrayRef>,
+) -> Result<RecordBatch, TransformError> {
+    let fields = output.fields().iter().map(|f| f.as_ref().clone().with_nullable(true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// Rows as they were declared.
+pub(super) fn strict(
+    output: &SchemaRef,
+    rows: &RecordBatch,
+) -> Result<RecordBatch, TransformError> {
+    Ok(RecordBatch::try_new(SchemaRef::clone(output), rows.columns().to_vec())?)
 }

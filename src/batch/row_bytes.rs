@@ -14,7 +14,7 @@ const LIST_BYTES: u64 = 8;
 const OTHER_BYTES: u64 = 16;
 
 /// The bytes of each row's values.
-pub(super) fn row_bytes(rows: &RecordBatch) -> Vec<u64> {
+pub(crate) fn row_bytes(rows: &RecordBatch) -> Vec<u64> {
     let mut sizes = vec![0; rows.num_rows()];
     for column in rows.columns() {
         add(column, &mut sizes);
