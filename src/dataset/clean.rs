@@ -292,6 +292,9 @@ impl Found<'_> {
                 }
             }
         }
+        for entry in self.storage.list(&home.notes())?.unwrap_or_default() {
+            self.old(Leftover::Work, home.notes().join(&entry.name))?;
+        }
         for entry in self.storage.list(&home.work())?.unwrap_or_default() {
             if Path::new(&entry.name).extension().is_some_and(|it| it == "tmp") {
                 self.old(Leftover::Work, home.work().join(&entry.name))?;

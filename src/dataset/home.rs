@@ -158,6 +158,12 @@ impl Home {
         self.work().join("keys")
     }
 
+    /// What was said of rows that were rejected, for people.
+    #[must_use]
+    pub fn notes(&self) -> PathBuf {
+        self.work().join("rejects")
+    }
+
     /// What is about to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {

@@ -21,6 +21,7 @@ mod groups;
 mod listed;
 mod live;
 mod memory;
+mod notes;
 mod partition;
 mod plan;
 mod reading;

@@ -127,6 +127,7 @@ impl Pipeline {
         }
         plan.stamps.compact(&place, self.ranges(&plan))?;
         self.note(&place, &plan)?;
+        self.begin_transforms();
         let caches = self.open_caches(&plan)?;
         Ok(Prepared { place: Arc::new(place), plan, caches })
     }

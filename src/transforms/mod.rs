@@ -109,6 +109,9 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// A run begins: what people may want to read later goes to `notes`.
+    fn begin(&self, _notes: Arc<dyn Notes>) {}
+
     /// No batch follows: what it keeps running can end.
     ///
     /// # Errors
@@ -136,6 +139,12 @@ pub struct Asked {
     pub rows: u64,
     /// Those that a feature cache held.
     pub known: u64,
+}
+
+/// Keeps what people may want to read later, beside the dataset: it is never part of one.
+pub trait Notes: std::fmt::Debug + Send + Sync {
+    /// Keeps `text`, said by the transform `name`, and tells where; `None` where that is not possible.
+    fn keep(&self, name: &str, text: &[u8]) -> Option<String>;
 }
 
 /// How the batches of a transform are cut, and what they may come to.

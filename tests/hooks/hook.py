@@ -56,9 +56,12 @@ def misbehave(batch, what):
         sys.stdout.buffer.write(b"here is your answer\n" * 4)
         sys.stdout.buffer.flush()
         time.sleep(3600)
-    if what == "flood":
+    if what in ("flood", "shout"):
         for _ in range(20000):
             sys.stderr.write("x" * 99 + "\n")
+    if what == "shout":
+        print("no such luck", file=sys.stderr, flush=True)
+        os._exit(1)
     if what == "closes":
         os.close(0)
         time.sleep(3600)

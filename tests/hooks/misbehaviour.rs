@@ -119,6 +119,32 @@ fn a_row_that_hangs_is_rejected_when_its_time_is_up() {
     });
 }
 
+/// What was kept of what hooks said, for people.
+fn notes_of(place: &crate::command::Place) -> Vec<String> {
+    let plan = place.json(&["plan", "p.toml"]);
+    let dir = place.path(plan["dataset"].as_str().unwrap()).join("work/rejects");
+    let files = std::fs::read_dir(dir).into_iter().flatten();
+    let mut paths: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+#[test]
+fn what_a_hook_said_last_about_a_row_is_kept_until_it_is_cleaned_away() {
+    if !can_run() {
+        return;
+    }
+    let place = quarantined("shout", 5, "");
+    place.done(&["run", "p.toml"]);
+    let notes = notes_of(&place);
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].starts_with("asked about 1 rows, the first of which is\nn = 5\n"));
+    assert!(notes[0].ends_with("xxx\nno such luck\n"));
+    assert!((60 << 10..66 << 10).contains(&notes[0].len()), "{}", notes[0].len());
+    place.done(&["clean", "p.toml", "--yes"]);
+    assert!(notes_of(&place).is_empty());
+}
+
 #[test]
 fn without_quarantine_the_row_is_named_with_what_the_hook_said_last() {
     if !can_run() {
@@ -130,8 +156,14 @@ fn without_quarantine_the_row_is_named_with_what_the_hook_said_last() {
         &[
             "error[hook_died]",
             "`b.jsonl`, row 1: the hook does not answer: it ended with exit status 1",
-            "it said last: no such luck",
+            "it said last: no such luck | more is in `",
+            "/work/rejects/0-features.txt`",
         ],
+    );
+    let notes = notes_of(&place);
+    assert_eq!(
+        notes,
+        ["asked about 1 rows, the first of which is\nn = 14\nand said last\nno such luck\n"]
     );
     wait_for_none_in(&place.path("."));
 }

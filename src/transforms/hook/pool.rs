@@ -10,25 +10,30 @@
 //! 2. Nobody holds a process while it waits for something else.
 
 use std::ffi::OsString;
+use std::fmt::{self, Write};
 use std::io::{self, PipeReader};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::SchemaRef;
 use rustix::io::FdFlags;
 
 use super::exec::{SUBCOMMAND, own_program};
 use super::notice::printable;
 use super::worker::{Failure, Limits, Worker};
+use crate::transforms::Notes;
 
 /// First wait before a process is started again; it doubles with each that dies without an answer.
 const BACK_OFF: Duration = Duration::from_millis(10);
+/// Bytes that are shown of a value.
+const VALUE_BYTES: usize = 200;
 /// Doublings at most.
 const MOST_DOUBLINGS: u32 = 8;
 /// How often somebody who waits looks whether the answer is still wanted.
@@ -74,6 +79,8 @@ pub(super) struct Launch {
     pub(super) threads: u32,
     pub(super) workers: usize,
     pub(super) limits: Limits,
+    /// Where what they say last is kept.
+    pub(super) notes: Option<Arc<dyn Notes>>,
 }
 
 impl Launch {
@@ -172,7 +179,16 @@ impl Pool {
                 Ok(Err(Unanswered { failure, stderr }))
             }
             Err(failure) => {
-                let stderr = worker.last_lines();
+                let (mut stderr, tail) = worker.last_words();
+                // Of larger batches parts are asked about next.
+                let is_last = batch.num_rows() == 1 || !failure.may_pass();
+                let is_kept = is_last && !tail.is_empty() && !matches!(failure, Failure::Stopped);
+                let notes = self.launch.notes.as_ref().filter(|_| is_kept);
+                if let Some(path) =
+                    notes.and_then(|it| it.keep(&self.launch.name, &asked(batch, &tail)))
+                {
+                    stderr.push(format!("more is in `{path}`"));
+                }
                 if failure.may_pass() {
                     self.state().deaths += 1;
                 }
@@ -250,6 +266,39 @@ impl Drop for Pool {
         // Before the thread that started them ends.
         self.state().idle.clear();
     }
+}
+
+/// The beginning of a text.
+struct Short(String);
+
+impl Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if self.0.len() >= VALUE_BYTES {
+                return Err(fmt::Error);
+            }
+            self.0.push(c);
+        }
+        Ok(())
+    }
+}
+
+/// What a process said last, below the first row that it was asked about, so that it can be told which
+/// row that was.
+fn asked(batch: &RecordBatch, tail: &[u8]) -> Vec<u8> {
+    let mut text = format!("asked about {} rows, the first of which is\n", batch.num_rows());
+    let schema = batch.schema();
+    let options = FormatOptions::default();
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        let mut value = Short(String::new());
+        if let Ok(shown) = ArrayFormatter::try_new(column, &options) {
+            // What is longer is cut off.
+            write!(value, "{}", shown.value(0)).ok();
+        }
+        writeln!(text, "{} = {}", printable(field.name()), printable(&value.0)).ok();
+    }
+    text.push_str("and said last\n");
+    [text.as_bytes(), tail].concat()
 }
 
 /// A place in the pool, given back when it is dropped; the process then goes.

@@ -22,7 +22,7 @@ use crate::cache::{Section, column_types};
 use crate::fingerprint::{CompatSignature, canonical_json};
 use crate::transforms::columns::{append, find, unexpected, with};
 use crate::transforms::{
-    Asked, Batching, Emit, Kept, OnError, SettingsError, Stage, Transform, TransformError,
+    Asked, Batching, Emit, Kept, Notes, OnError, SettingsError, Stage, Transform, TransformError,
     TransformSpec,
 };
 
@@ -49,6 +49,7 @@ pub(super) struct Hook {
     section: Mutex<Option<Arc<Section>>>,
     /// There from the first batch on.
     pool: Mutex<Option<Arc<Pool>>>,
+    notes: Mutex<Option<Arc<dyn Notes>>>,
 }
 
 /// What is started for a hook, and what tells it from others.
@@ -144,15 +145,28 @@ impl Hook {
             set,
             threads: settings.threads,
             workers: usize::try_from(settings.workers).unwrap_or(usize::MAX),
+            notes: None,
             limits: Limits {
                 timeout: settings.timeout.0,
                 memory: settings.memory.map(|it| it.0),
                 answer_bytes: settings.answer_bytes.0,
             },
         };
-        let (name, pool) = (spec.name.clone(), Mutex::default());
+        let (name, pool, notes) = (spec.name.clone(), Mutex::default(), Mutex::default());
         let (counts, section) = (Counts::default(), Mutex::default());
-        Ok(Self { name, settings, files, declared, launch, facts, keeping, counts, section, pool })
+        Ok(Self {
+            name,
+            settings,
+            files,
+            declared,
+            launch,
+            facts,
+            keeping,
+            counts,
+            section,
+            pool,
+            notes,
+        })
     }
 
     fn pool(&self) -> Result<Arc<Pool>, TransformError> {
@@ -160,7 +174,8 @@ impl Hook {
         if let Some(pool) = &*pool {
             return Ok(Arc::clone(pool));
         }
-        let new = Pool::new(self.launch.clone());
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let new = Pool::new(Launch { notes, ..self.launch.clone() });
         let new = Arc::new(new.map_err(|source| HookError::Start { source })?);
         *pool = Some(Arc::clone(&new));
         Ok(new)
@@ -316,6 +331,10 @@ impl Transform for Hook {
 
     fn asked(&self) -> Option<Asked> {
         self.keeping.dir.as_ref().map(|_| self.counts.asked())
+    }
+
+    fn begin(&self, notes: Arc<dyn Notes>) {
+        *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = Some(notes);
     }
 
     fn end(&self) -> Result<(), TransformError> {

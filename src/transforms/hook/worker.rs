@@ -40,6 +40,26 @@ const PIPE_BYTES: usize = 1 << 20;
 /// Lines of stderr that are kept, and most bytes of each.
 const KEPT_LINES: usize = 12;
 const LINE_BYTES: u64 = 4096;
+/// Bytes of its end that are kept.
+const TAIL_BYTES: usize = 64 << 10;
+
+/// What a process has said last on stderr.
+#[derive(Debug, Default)]
+struct Said {
+    lines: VecDeque<String>,
+    tail: VecDeque<u8>,
+}
+
+impl Said {
+    fn add(&mut self, bytes: &[u8], line: String) {
+        self.tail.extend(bytes);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
+        if self.lines.len() == KEPT_LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+}
 
 /// Why a batch has no answer.
 #[derive(Debug)]
@@ -97,7 +117,7 @@ pub(super) struct Worker {
     batches: Option<SyncSender<RecordBatch>>,
     events: Receiver<Event>,
     is_asked: Arc<AtomicBool>,
-    stderr: Arc<Mutex<VecDeque<String>>>,
+    stderr: Arc<Mutex<Said>>,
     limits: Limits,
     started: Instant,
     is_new: bool,
@@ -117,7 +137,7 @@ impl Worker {
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (batches, to_write) = sync_channel(1);
         let (tell, events) = sync_channel(2);
-        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        let stderr = Arc::new(Mutex::new(Said::default()));
         let (started, is_new, has_raised) = (Instant::now(), true, false);
         let lines = Arc::clone(&stderr);
         let batches = Some(batches);
@@ -236,16 +256,16 @@ impl Worker {
         }
     }
 
-    /// The last lines of its stderr.
-    pub(super) fn last_lines(&mut self) -> Vec<String> {
+    /// The last lines of its stderr, and its end byte for byte.
+    pub(super) fn last_words(&mut self) -> (Vec<String>, Vec<u8>) {
         // What it wrote before it ended may still be on its way.
         self.kill();
         let until = Instant::now() + GLANCE * 4;
         while Arc::strong_count(&self.stderr) > 1 && Instant::now() < until {
             thread::park_timeout(Duration::from_millis(5));
         }
-        let lines = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().cloned().collect()
+        let said = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        (said.lines.iter().cloned().collect(), said.tail.iter().copied().collect())
     }
 
     /// How the process ended, which has closed its output or is no more.
@@ -349,7 +369,7 @@ fn read(stdout: ChildStdout, most_bytes: u64, is_asked: Arc<AtomicBool>, tell: &
 }
 
 /// Logs what a process says, line by line; a longer line is cut into several.
-fn log(stderr: ChildStderr, name: &str, worker: usize, kept: &Mutex<VecDeque<String>>) {
+fn log(stderr: ChildStderr, name: &str, worker: usize, kept: &Mutex<Said>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -364,10 +384,6 @@ fn log(stderr: ChildStderr, name: &str, worker: usize, kept: &Mutex<VecDeque<Str
         }
         let text = printable(String::from_utf8_lossy(&line).trim_end());
         info!(hook = name, worker, "{text}");
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT_LINES {
-            kept.pop_front();
-        }
-        kept.push_back(text);
+        kept.lock().unwrap_or_else(PoisonError::into_inner).add(&line, text);
     }
 }
