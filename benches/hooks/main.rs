@@ -242,6 +242,10 @@ impl Emit for Answer {
     fn batch_bytes(&self) -> usize {
         BATCH_BYTES
     }
+
+    fn number(&mut self, _: rowmill::batch::Position, _: u64) -> Result<u64, Stopped> {
+        Err(Stopped)
+    }
 }
 
 /// A child that copies what it is written.
