@@ -88,7 +88,7 @@ fn the_definition_of_the_readme_runs() {
         return;
     }
     let (top, dataset) = definition.split_once("[dataset]").unwrap();
-    place.write("p.toml", &format!("{top}{hook}\n\n[dataset]{dataset}"));
+    place.write("p.toml", format!("{top}{hook}\n\n[dataset]{dataset}"));
     place.write("hooks/embed.py", EMBEDDER);
     ["check", "run", "verify"].into_iter().for_each(done);
     assert!(place.path("features").is_dir());
