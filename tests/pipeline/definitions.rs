@@ -11,7 +11,8 @@ use crate::command::{Place, Ran, python, test_data};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The definitions that are tested here.
-const TESTED: [&str; 7] = [
+const TESTED: [&str; 9] = [
+    "fashion-mnist-features.toml",
     "fashion-mnist.toml",
     "maths-questions.toml",
     "nested-parquet.toml",
@@ -19,6 +20,7 @@ const TESTED: [&str; 7] = [
     "penguins.toml",
     "rust-corpus.toml",
     "signal-profiles.toml",
+    "xsf-descriptors.toml",
 ];
 
 #[test]
@@ -26,6 +28,7 @@ fn every_definition_that_is_shipped_is_tested() {
     let mut names: Vec<_> = fs::read_dir(Path::new(ROOT).join("pipelines"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains('.'))
         .collect();
     names.sort();
     assert_eq!(names, TESTED, "a new definition needs a test");
@@ -33,22 +36,33 @@ fn every_definition_that_is_shipped_is_tested() {
 
 /// Checks, runs and verifies the definition `name`, with an environment variable that it names.
 fn build(place: &Place, name: &str, variable: (&str, &Path)) -> PathBuf {
+    build_with(place, name, variable, &[])
+}
+
+/// The same with further arguments.
+fn build_with(place: &Place, name: &str, variable: (&str, &Path), more: &[&str]) -> PathBuf {
     let path = Path::new(ROOT).join(format!("pipelines/{name}.toml"));
     let path = path.to_str().unwrap();
-    let dataset = format!("data/{name}");
-    let mut commands = vec![
-        vec!["check", path, "--out", "data"],
-        vec!["run", path, "--out", "data"],
-        vec!["verify", &dataset],
-    ];
+    let mut dataset = format!("data/{name}");
+    let mut commands =
+        vec![vec!["check", path, "--out", "data"], vec!["run", path, "--out", "data"]];
     if fs::read_to_string(path).unwrap().contains("[[test]]") {
         commands.push(vec!["test", path]);
     }
     for args in commands {
+        let more = if args[0] == "test" { &[] } else { more };
+        let args = [args.as_slice(), more].concat();
         let mut command = place.command(&args);
         let ran = Ran::of(command.env(variable.0, variable.1).output().unwrap());
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
     }
+    if !more.is_empty() {
+        // Such a dataset is never the current one.
+        let args = [&["path", path, "--out", "data"], more].concat();
+        let ran = Ran::of(place.command(&args).env(variable.0, variable.1).output().unwrap());
+        ran.stdout.trim().clone_into(&mut dataset);
+    }
+    place.done(&["verify", &dataset]);
     place.path(&dataset)
 }
 
@@ -156,4 +170,44 @@ fn a_corpus_of_crates_has_their_names_versions_and_licences() {
             assert_eq!(&values[name], want, "row {number}: {name}");
         }
     }
+}
+
+#[test]
+fn features_of_pictures_are_those_that_numpy_computes() {
+    let packages = ["numpy", "pyarrow"];
+    let Some(data) = test_data() else { return };
+    let Some(python) = python(&packages) else { return };
+    let (place, name, root) =
+        (Place::new(), "fashion-mnist-features", data.join("fashion-mnist-t10k"));
+    let dataset = build(&place, name, ("FASHION_MNIST", &root));
+    reference(python, "compare_features.py", &[Path::new(name), &dataset, &root]);
+}
+
+#[test]
+fn descriptors_of_structures_and_their_derivatives_follow_from_the_formulas() {
+    let packages = ["numpy", "pyarrow"];
+    let (name, script) = ("xsf-descriptors", "compare_features.py");
+    let (Some(by_hand), Some(of_data)) = (python(&packages), python(&packages)) else { return };
+
+    // Two clusters, one of them without forces.
+    let place = Place::new();
+    let root = place.path("in");
+    let cluster = |force: &str| {
+        let atoms = ["Ti 0 0 0", "O 1.9 0.1 0", "O -0.2 1.8 0.3", "Li 0.1 0.4 -2.5"];
+        let end = format!("{force}\n");
+        format!("# total energy = -12.5 eV\n\nATOMS\n{}{end}", atoms.join(&end))
+    };
+    place.write("in/a.xsf", cluster(" 0.1 0.25 -3"));
+    place.write("in/b.xsf", cluster(""));
+    place.write("in/c.xsf", "# total energy = -1 eV\n\nATOMS\n");
+    let dataset = build(&place, name, ("XSF", &root));
+    reference(by_hand, script, &[Path::new(name), &dataset, &root]);
+    let cluster = place.json(&["inspect", "data/xsf-descriptors", "--row", "1"])["values"].clone();
+    assert_eq!((&cluster["n_edges"], &cluster["n_triplets"]), (&12.into(), &5.into()));
+
+    let Some(data) = test_data() else { return };
+    let root = data.join("aenet-xsf");
+    let some = "sources.structures.path=[\"xsf/structure*01.xsf\", \"xsf-TiO2/structure-00*.xsf\"]";
+    let dataset = build_with(&place, name, ("XSF", &root), &["--set", some]);
+    reference(of_data, script, &[Path::new(name), &dataset, &root]);
 }
