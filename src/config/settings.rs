@@ -147,7 +147,7 @@ impl SettingsSchema {
         problems: &mut Vec<Problem>,
     ) {
         let schema = self.followed(schema);
-        if depth > MAX_DEPTH {
+        if depth > MAX_DEPTH || *schema == Value::Bool(true) {
             return;
         }
         if let Some(words) = words(schema) {

@@ -117,6 +117,7 @@ fn what_the_hook_is_decides_the_dataset_and_where_and_how_it_runs_does_not() {
         ("batch_rows = 4", "batch_rows = 5"),
         ("batch_rows = 4", "batch_rows = 4\nnan = \"refuse\""),
         ("batch_rows = 4", "batch_rows = 4\nparams = { a = 1 }"),
+        ("batch_rows = 4", "batch_rows = 4\nparams = { a = { b = [1, { c = 2 }] } }"),
     ] {
         assert_ne!(key(&plain.replace(from, to)), first, "{to}");
     }
