@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::Result;
-use super::section::{Section, SectionOptions};
+use super::section::{MAPPED_BYTES, Section, SectionOptions};
 use super::writer::FeatureCache;
 use crate::fingerprint::CompatSignature;
 use crate::shard::CommitPolicy;
@@ -85,6 +85,7 @@ impl Caches {
 /// Most bytes of memory that a section holds whose rows come in batches of `batch_bytes` at most.
 #[must_use]
 pub fn memory_bytes(batch_bytes: u64) -> u64 {
-    // What is gathered, and what is being written.
-    GROUP_BYTES.saturating_add(batch_bytes).saturating_mul(2).saturating_add(BESIDE_BYTES)
+    // What is gathered, and what is being written; what is mapped of rows that were read.
+    let gathered = GROUP_BYTES.saturating_add(batch_bytes).saturating_mul(2);
+    gathered.saturating_add(BESIDE_BYTES).saturating_add(MAPPED_BYTES)
 }

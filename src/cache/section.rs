@@ -7,6 +7,7 @@
 //!    then on nothing is written; what was committed is there when the cache is opened again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -53,6 +54,8 @@ pub struct Section {
     inner: Mutex<Inner>,
     shared: Arc<Shared>,
     options: SectionOptions,
+    /// Bytes of rows that were read since segments were last closed.
+    n_read: AtomicU64,
     /// Held until the section is dropped.
     seat: Seat,
 }
@@ -67,6 +70,10 @@ struct Inner {
     last: Instant,
 }
 
+/// Rows that are read in bounded memory are let go of when they come to this much,
+pub(super) const MAPPED_BYTES: u64 = 64 << 20;
+/// counting at least a page for each field of a row.
+const PAGE_BYTES: u64 = 4096;
 /// What a row takes beside its columns: its key, and its place in the map, which may be twice as large
 /// as what is in it.
 const KEY_BYTES: usize = size_of::<RowKey>() + 2 * size_of::<(RowKey, (usize, usize))>();
@@ -109,7 +116,7 @@ impl Section {
             lane,
             last: Instant::now(),
         };
-        Self { inner: Mutex::new(inner), shared, options, seat }
+        Self { inner: Mutex::new(inner), shared, options, n_read: AtomicU64::new(0), seat }
     }
 
     /// SHA-256 of its signature, which names it.
@@ -194,7 +201,8 @@ impl Section {
         self.get_within(keys, u64::MAX)
     }
 
-    /// The same, unless the rows take more than `most` bytes.
+    /// The same, unless the rows take more than `most` bytes. What is mapped of rows that were read is
+    /// let go of before it is much.
     ///
     /// # Errors
     /// [`CacheError::TooLarge`], before they are copied; as [`Section::get`].
@@ -221,10 +229,20 @@ impl Section {
                 if bytes > most {
                     return Err(CacheError::TooLarge { bytes, most });
                 }
+                let pages = (hits.len() * schema.fields().len()) as u64 * PAGE_BYTES;
+                self.note_read(bytes.max(pages));
             }
             let rows = batch(schema.as_deref(), &places)?;
             Ok(Lookup { rows, hits, misses })
         })
+    }
+
+    /// Notes that rows were read, and lets go of what is mapped of them when that is much.
+    fn note_read(&self, n_bytes: u64) {
+        if self.n_read.fetch_add(n_bytes, Ordering::Relaxed) + n_bytes >= MAPPED_BYTES {
+            self.n_read.store(0, Ordering::Relaxed);
+            self.shared.close_segments();
+        }
     }
 
     /// The positions of those of `keys` that have no row, ascending: what [`Section::get`] would miss,

@@ -35,6 +35,14 @@ impl Segment {
         Self { entry, storage, path, schema, shard: OnceLock::new() }
     }
 
+    /// The same, not opened yet. What was mapped goes when nobody holds the other one.
+    pub(super) fn closed(&self) -> Self {
+        let Self { entry, storage, path, schema, shard: _ } = self;
+        let (storage, schema) = (Arc::clone(storage), Arc::clone(schema));
+        let shard = OnceLock::new();
+        Self { entry: entry.clone(), storage, path: path.clone(), schema, shard }
+    }
+
     /// Its rows.
     pub(super) fn shard(&self) -> Result<&Shard> {
         if let Some(open) = self.shard.get() {

@@ -55,6 +55,12 @@ impl Shared {
     pub(super) fn set(&self, view: View) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
     }
+
+    /// Lets go of the memory that rows which were read are mapped to.
+    pub(super) fn close_segments(&self) {
+        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *view = Arc::new(view.closed());
+    }
 }
 
 /// What [`Section::compact`](super::Section::compact) has done.
@@ -278,6 +284,8 @@ impl Store {
         // New sums must not vouch for old damage.
         segments.iter().try_for_each(|segment| segment.verify())?;
         for (position, segment) in range.zip(segments) {
+            // One is mapped at a time.
+            let segment = segment.closed();
             let keys = segment.keys()?;
             let row_bytes = segment.entry.bytes / segment.entry.rows.max(1);
             let n_rows = usize::try_from(COPY_BYTES / row_bytes.max(1)).unwrap_or(COPY_ROWS);

@@ -78,6 +78,12 @@ impl View {
         Self::of(self.schema.clone(), self.segments.clone(), runs)
     }
 
+    /// The same with segments that are not opened yet.
+    pub(super) fn closed(&self) -> Self {
+        let segments = self.segments.iter().map(|segment| Arc::new(segment.closed())).collect();
+        Self::of(self.schema.clone(), segments, self.runs.clone())
+    }
+
     /// Rows, counting those that later ones have replaced.
     pub(super) fn n_rows(&self) -> u64 {
         self.segments.iter().map(|segment| segment.entry.rows).sum()

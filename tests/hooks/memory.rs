@@ -22,7 +22,7 @@ type = "command"
 command = ["python3", "large.py"]
 id = "large-v1"
 params = { bytes = BYTES }
-input = ["bytes"]
+input = ["INPUT"]
 on_error = "quarantine"
 HOOK
 output.answer = { dtype = "binary" }
@@ -57,6 +57,7 @@ struct Case {
     n: u64,
     bytes: u64,
     answer: u64,
+    input: &'static str,
     hook: &'static str,
     max_row_bytes: &'static str,
 }
@@ -66,12 +67,13 @@ fn large_rows_and_large_answers_keep_the_bound() {
     if !can_run() {
         return;
     }
-    for Case { name, n, bytes, answer, hook, max_row_bytes } in [
+    for Case { name, n, bytes, answer, input, hook, max_row_bytes } in [
         Case {
             name: "rows of 12 MiB, answers of 8 MiB",
             n: 10,
             bytes: 12 << 20,
             answer: 8 << 20,
+            input: "bytes",
             hook: "workers = 3\nanswer_bytes = \"9MiB\"",
             max_row_bytes: "13MiB",
         },
@@ -80,12 +82,23 @@ fn large_rows_and_large_answers_keep_the_bound() {
             n: 3000,
             bytes: 4 << 10,
             answer: 48 << 10,
+            input: "bytes",
             hook: "workers = 2\nbatch_rows = 512\nanswer_bytes = \"25MiB\"",
             max_row_bytes: "64KiB",
+        },
+        Case {
+            name: "480 MiB of answers that are kept, and known the second time",
+            n: 1200,
+            bytes: 1,
+            answer: 400 << 10,
+            input: "path",
+            hook: "batch_rows = 32\nanswer_bytes = \"14MiB\"\ncache = \"features\"\nrows_independent = true",
+            max_row_bytes: "1MiB",
         },
     ] {
         let place = Place::new();
         let definition = DEFINITION.replace("BYTES", &answer.to_string()).replace("HOOK", hook);
+        let definition = definition.replace("INPUT", input);
         place.write("p.toml", format!("{definition}max_row_bytes = \"{max_row_bytes}\"\n"));
         place.write("large.py", HOOK);
         std::fs::create_dir(place.path("in")).unwrap();
@@ -118,6 +131,7 @@ fn large_rows_and_large_answers_keep_the_bound() {
 fn a_hook_with_several_workers_runs_with_the_defaults() {
     let place = Place::new();
     let definition = DEFINITION.replace("BYTES", "1").replace("HOOK", "workers = 4");
+    let definition = definition.replace("INPUT", "bytes");
     place.write("p.toml", definition.replace("on_error = \"quarantine\"", ""));
     place.write("in/one", "1");
     let plan = place.json(&["plan", "p.toml"]);

@@ -200,14 +200,19 @@ fn descriptors_of_structures_and_their_derivatives_follow_from_the_formulas() {
     place.write("in/a.xsf", cluster(" 0.1 0.25 -3"));
     place.write("in/b.xsf", cluster(""));
     place.write("in/c.xsf", "# total energy = -1 eV\n\nATOMS\n");
-    let dataset = build(&place, name, ("XSF", &root));
+    let cache = format!("transforms.descriptors.cache={:?}", place.path("features"));
+    let cache = ["--set", &cache];
+    let dataset = build_with(&place, name, ("XSF", &root), &cache);
     reference(by_hand, script, &[Path::new(name), &dataset, &root]);
+    let caches = place.json(&["cache", "ls", "features"]);
+    assert_eq!(caches["sections"][0]["rows"], 2);
     let cluster = place.json(&["inspect", "data/xsf-descriptors", "--row", "1"])["values"].clone();
     assert_eq!((&cluster["n_edges"], &cluster["n_triplets"]), (&12.into(), &5.into()));
 
     let Some(data) = test_data() else { return };
     let root = data.join("aenet-xsf");
     let some = "sources.structures.path=[\"xsf/structure*01.xsf\", \"xsf-TiO2/structure-00*.xsf\"]";
-    let dataset = build_with(&place, name, ("XSF", &root), &["--set", some]);
+    let dataset =
+        build_with(&place, name, ("XSF", &root), &[&cache[..], &["--set", some]].concat());
     reference(of_data, script, &[Path::new(name), &dataset, &root]);
 }
