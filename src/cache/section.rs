@@ -201,8 +201,8 @@ impl Section {
         self.get_within(keys, u64::MAX)
     }
 
-    /// The same, unless the rows take more than `most` bytes. What is mapped of rows that were read is
-    /// let go of before it is much.
+    /// The same, unless the rows take more than `most` bytes, and only from segments every byte of which
+    /// matches its sums: each is read once. What is mapped of rows is let go of before it is much.
     ///
     /// # Errors
     /// [`CacheError::TooLarge`], before they are copied; as [`Section::get`].
@@ -210,7 +210,11 @@ impl Section {
         self.look(keys, |(view, schema, held)| {
             let missing = keys.iter().zip(&held).filter(|(_, held)| held.is_none());
             let missing: Vec<RowKey> = missing.map(|(key, _)| *key).collect();
-            let mut found = view.find(&missing)?.into_iter();
+            let found = view.find(&missing)?;
+            if most < u64::MAX {
+                view.verify_once(&found)?;
+            }
+            let mut found = found.into_iter();
             let (mut places, mut hits, mut misses) = (Vec::new(), Vec::new(), Vec::new());
             for (position, held) in held.iter().enumerate() {
                 let place = match held {

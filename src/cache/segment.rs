@@ -4,7 +4,7 @@
 //! structure; anything else is damage, by name.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::error::{CacheError, Result};
 use super::manifest::Entry;
@@ -21,6 +21,8 @@ pub(super) struct Segment {
     pub(super) path: PathBuf,
     schema: Arc<RowSchema>,
     shard: OnceLock<Shard>,
+    /// Whether all of it was read and is as it was written; shared with those that are closed.
+    is_sound: Arc<Mutex<bool>>,
 }
 
 impl Segment {
@@ -32,15 +34,15 @@ impl Segment {
     ) -> Self {
         let path = layout::segment(section, entry.id);
         let (storage, schema) = (Arc::clone(storage), Arc::clone(schema));
-        Self { entry, storage, path, schema, shard: OnceLock::new() }
+        Self { entry, storage, path, schema, shard: OnceLock::new(), is_sound: Arc::default() }
     }
 
     /// The same, not opened yet. What was mapped goes when nobody holds the other one.
     pub(super) fn closed(&self) -> Self {
-        let Self { entry, storage, path, schema, shard: _ } = self;
+        let Self { entry, storage, path, schema, shard: _, is_sound } = self;
         let (storage, schema) = (Arc::clone(storage), Arc::clone(schema));
-        let shard = OnceLock::new();
-        Self { entry: entry.clone(), storage, path: path.clone(), schema, shard }
+        let (shard, is_sound) = (OnceLock::new(), Arc::clone(is_sound));
+        Self { entry: entry.clone(), storage, path: path.clone(), schema, shard, is_sound }
     }
 
     /// Its rows.
@@ -65,6 +67,16 @@ impl Segment {
             Some(finding) => Err(finding),
             None => Ok(()),
         }
+    }
+
+    /// Reads every byte of it, unless that was done before.
+    pub(super) fn verify_once(&self) -> Result<()> {
+        let mut is_sound = self.is_sound.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_sound {
+            self.verify()?;
+            *is_sound = true;
+        }
+        Ok(())
     }
 
     /// What is not as it was written.

@@ -177,4 +177,11 @@ impl View {
         let Some(segment) = self.segments.get(found.position) else { return Ok(None) };
         Ok(Some(Place::Sealed { shard: segment.shard()?, row: found.row }))
     }
+
+    /// Reads every byte of the segments in which rows were found, unless that was done before.
+    pub(super) fn verify_once(&self, found: &[Option<Found>]) -> Result<()> {
+        let positions: BTreeSet<usize> = found.iter().flatten().map(|it| it.position).collect();
+        let segments = positions.iter().filter_map(|at| self.segments.get(*at));
+        segments.into_iter().try_for_each(|segment| segment.verify_once())
+    }
 }

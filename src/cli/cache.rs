@@ -134,6 +134,12 @@ fn document(dir: &Path, more: Value) -> Value {
 fn sections(args: &SectionArgs) -> Result<Vec<SectionStat>, CliError> {
     let mut stats = CacheReader::local(&args.cache.dir).stat().map_err(reading)?;
     if let Some(wanted) = &args.signature {
+        if wanted.is_empty() {
+            return Err(CliError::Usage {
+                message: "`--signature` is empty".to_owned(),
+                hint: Some("`rowmill cache ls DIR` lists signatures".to_owned()),
+            });
+        }
         let is_id = |stat: &SectionStat| id(stat).as_ref() == Some(wanted);
         stats.retain(|stat| stat.section.starts_with(wanted.as_str()) || is_id(stat));
         if stats.is_empty() {

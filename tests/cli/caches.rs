@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use rowmill::cache::{CacheReader, FeatureCache, RowKey, SectionOptions};
+use rowmill::cache::{CacheError, CacheReader, FeatureCache, RowKey, SectionOptions};
 use rowmill::fingerprint::CompatSignature;
 use rowmill::storage::Local;
 use serde_json::json;
@@ -18,9 +18,23 @@ fn keys(numbers: std::ops::Range<i64>) -> Vec<RowKey> {
     numbers.map(|n| blake3::hash(&n.to_le_bytes()).into()).collect()
 }
 
+/// Opens the cache to write to it. A process that another test starts shares the lock of one that was
+/// closed, until it becomes another program.
+fn open(place: &Place) -> FeatureCache {
+    for _ in 0..1000 {
+        match FeatureCache::open(Arc::new(Local), place.path("features")) {
+            Err(CacheError::Busy { .. }) => {
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("somebody holds the cache")
+}
+
 /// Puts and commits rows of these numbers.
 fn put(place: &Place, id: &str, numbers: std::ops::Range<i64>) {
-    let cache = FeatureCache::open(Arc::new(Local), place.path("features")).unwrap();
+    let cache = open(place);
     let section = cache.section(&signature(id), SectionOptions::default()).unwrap();
     let column = Arc::new(numbers.clone().collect::<Int64Array>()) as ArrayRef;
     let rows = RecordBatch::try_from_iter([("value", column)]).unwrap();
@@ -176,7 +190,7 @@ fn damage_is_named_with_its_file() {
 #[test]
 fn a_cache_in_use_is_read_and_not_changed() {
     let place = place();
-    let cache = FeatureCache::open(Arc::new(Local), place.path("features")).unwrap();
+    let cache = open(&place);
     let holder = format!("is being written to by pid {} on ", std::process::id());
     for args in [&["compact", "features"][..], &["prune", "features", "--keep", "0", "--yes"]] {
         let ran = place.rowmill(&[&["cache"][..], args].concat());

@@ -417,6 +417,46 @@ fn a_cache_that_is_written_to_refuses_a_second_run_and_can_be_read() {
 }
 
 #[test]
+fn rows_that_are_never_answered_are_rejects_also_where_all_others_are_known() {
+    if !can_run() {
+        return;
+    }
+    let place = logged(
+        "bads = [[4, \"exit1\"], [5, \"exit1\"]]",
+        &format!("on_error = \"quarantine\"\n{BY_ROW}"),
+    );
+    place.done(&["run", "p.toml", "--out", "cold"]);
+    place.done(&["run", "p.toml", "--out", "warm"]);
+    assert!(files(&place, "warm") == files(&place, "cold"));
+    let again = place.json(&["run", "p.toml", "--out", "cold", "--retry-rejects"]);
+    assert_eq!((&again["rejected"], &again["asked_again"]), (&json!(2), &json!(2)));
+    place.done(&["run", "p.toml", "--out", "cold"]);
+}
+
+#[test]
+fn a_flipped_bit_of_a_known_answer_reaches_no_dataset() {
+    if !can_run() {
+        return;
+    }
+    let place = logged("", BY_ROW);
+    place.done(&["run", "p.toml", "--out", "cold"]);
+    let section = std::fs::read_dir(place.path("features")).unwrap();
+    let mut section = section.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let segments = section.next().unwrap().join("segments");
+    for segment in std::fs::read_dir(segments).unwrap() {
+        let path = segment.unwrap().path().join("double.bin");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[6] ^= 0x40;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let ran = place.rowmill(&["run", "p.toml", "--out", "warm"]);
+    ran.fails(1, &["error[cache-damaged]", "double.bin", "rowmill cache prune"]);
+    place.done(&["cache", "prune", "features", "--keep", "0", "--yes"]);
+    place.done(&["run", "p.toml", "--out", "warm"]);
+    assert!(files(&place, "warm") == files(&place, "cold"));
+}
+
+#[test]
 fn a_damaged_cache_is_named_and_its_index_made_again() {
     if !can_run() {
         return;

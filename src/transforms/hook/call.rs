@@ -165,8 +165,9 @@ impl Call<'_> {
         Ok(guilty)
     }
 
-    /// Asks about a few single rows: a hook that has never answered, and answers to none of them, is
-    /// itself to blame.
+    /// Asks about a few single rows, and about none: a hook that has never answered, and does not answer
+    /// to any of this, is itself to blame. One that works answers to no rows, whatever is wrong with those
+    /// that it was asked about first; so what is to blame does not depend on their order.
     fn try_samples(&self, rows: &RecordBatch) -> Result<(), TransformError> {
         let last = rows.num_rows() - 1;
         let mut refused = None;
@@ -176,11 +177,25 @@ impl Call<'_> {
                 Err(unanswered) => refused = Some(unanswered),
             }
         }
-        match refused {
-            Some(Unanswered { failure, stderr }) => {
-                Err(HookError::never(what(&failure), &stderr).into())
+        let none = self.pool.ask(&rows.slice(0, 0), true, self.is_stopped);
+        match none.map_err(|source| HookError::Start { source })? {
+            Err(Unanswered { failure: Failure::Stopped, .. }) => Err(Stopped.into()),
+            Err(Unanswered {
+                failure: Failure::Died(_) | Failure::Timeout | Failure::Memory,
+                ..
+            }) => match refused {
+                Some(Unanswered { failure, stderr }) => {
+                    Err(HookError::never(what(&failure), &stderr).into())
+                }
+                None => Ok(()),
+            },
+            Err(Unanswered { failure: Failure::Told(notice), .. })
+                if notice.kind == NoticeKind::Setup =>
+            {
+                Err(HookError::told(notice).into())
             }
-            None => Ok(()),
+            // An answer that fits no rows is the hook's, and it lives.
+            _ => Ok(()),
         }
     }
 }
