@@ -250,7 +250,7 @@ fn answers_that_are_no_columns_end_the_run_and_say_what_came() {
     }
     let place = place("raises_always", X);
     let ran = place.rowmill(&["run", "p.toml"]);
-    ran.fails(1, &["error[hook-failed]", "it has never answered: it raised KeyError: "]);
+    ran.fails(3, &["error[hook_raised]", "`a.jsonl`, row 0", "it raised KeyError: "]);
 }
 
 #[test]
