@@ -494,6 +494,86 @@ codes! {
         "The transforms make something else of its rows than it expects, or reject them.",
         "Look at what was expected and what came; correct the transform, its hook, or the test.",
         "1 of 3 tests of `p.toml` failed";
+    RemoteUrl = "remote-url":
+        "A URL cannot be used.",
+        "Its scheme is not known, it names no bucket, or it holds a user, a password or a query.",
+        "Write s3://BUCKET/PREFIX, gs://, az://, https:// or file:///; credentials come from the environment.",
+        "cannot use `ftp://h/p`: this URL cannot be used (it has a scheme that is not known)";
+    RemotePlainHttp = "remote-plain-http":
+        "The endpoint of an object store is plain HTTP.",
+        "Anybody on the way could read and change what is sent, so it must be allowed.",
+        "Use an https endpoint, or set `allow_http = true` (AWS_ALLOW_HTTP=true in the environment) for a network that you trust.",
+        "cannot use `s3://b/p`: the endpoint is plain HTTP, which is not allowed";
+    RemoteSetup = "remote-setup":
+        "The settings of an object store in the environment do not fit together.",
+        "A variable that begins with AWS_, GOOGLE_ or AZURE_ has a value that it cannot take, or another is missing.",
+        "Mend the variable that is named.",
+        "cannot set up access to `az://c`: the settings in the environment do not fit together";
+    RemoteNoBucket = "remote-no-bucket":
+        "There is no such bucket or container.",
+        "It was never created, is misspelt, or belongs to another endpoint.",
+        "Create it, or correct the URL or the endpoint.",
+        "cannot list `s3://b/p`: there is no such bucket (404 NoSuchBucket)";
+    RemoteNotFound = "remote-not-found":
+        "An object is not there.",
+        "The URL is misspelt, or the object was removed.",
+        "Look at the URL.",
+        "cannot read `s3://b/p/current.json`: it is not there";
+    RemoteUploadLost = "remote-upload-lost":
+        "A store does not know an upload any more that was begun.",
+        "It was aborted, or expired by a rule of the bucket.",
+        "Run the same command again; it begins this file from its start.",
+        "cannot complete `s3://b/p/x.bin`: the upload is not known any more (404 NoSuchUpload)";
+    RemoteDenied = "remote-denied":
+        "The credentials do not allow what was tried.",
+        "They are good, but lack a permission for this bucket or prefix.",
+        "Let them list, read, write and delete below the prefix.",
+        "cannot write `s3://b/p/x`: no permission (403 AccessDenied)";
+    RemoteCredentials = "remote-credentials":
+        "There are no credentials, or the store does not accept them.",
+        "Variables are not set, belong to another endpoint, or hold temporary credentials that have expired.",
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your provider has instead.",
+        "cannot list `s3://b/p`: the credentials are not accepted (403 SignatureDoesNotMatch)";
+    RemoteEndpoint = "remote-endpoint":
+        "The region or endpoint is wrong.",
+        "The bucket is in another region, or something else than an object store answers.",
+        "Check AWS_REGION and AWS_ENDPOINT_URL, or what your provider has instead.",
+        "cannot list `s3://b/p`: the region or endpoint is wrong (301 PermanentRedirect)";
+    RemoteClock = "remote-clock":
+        "The clock of this machine is wrong.",
+        "Signatures hold the time, and a store refuses those that are minutes away from its own.",
+        "Set the clock of this machine.",
+        "cannot list `s3://b/p`: the clock of this machine is wrong (403 RequestTimeTooSkewed)";
+    RemoteThrottled = "remote-throttled":
+        "A store asks to be asked less, and went on doing so.",
+        "More requests came than it takes, from here or elsewhere.",
+        "Wait, or lower the number of requests at once, and run the same command again.",
+        "cannot write `s3://b/p/x`: the store asks to be asked less (503 SlowDown)";
+    RemoteNetwork = "remote-network":
+        "No answer of a store came through.",
+        "Its name is not known, nobody listens there, the connection was cut or stood still, or its certificate is not trusted.",
+        "Check the network and the endpoint, and run the same command again.",
+        "cannot list `s3://b/p`: no answer came through (Connection refused)";
+    RemoteExists = "remote-exists":
+        "An object stands where one was to be created, or is not the one that was to be replaced.",
+        "Somebody else has written it meanwhile, or writes it now.",
+        "Look at what stands there; run the same command again if it is yours.",
+        "cannot create `s3://b/p/_COMPLETE`: it exists already";
+    RemoteUnsupported = "remote-unsupported":
+        "A store, or a place of that kind, cannot do what was asked.",
+        "Places at http and https can only be read, and some stores lack conditional writes.",
+        "Use another place.",
+        "cannot write to `https://h/p`: the store cannot do this";
+    RemoteServer = "remote-server":
+        "A store failed, or refused for a reason that is not known here.",
+        "What it said stands in the message.",
+        "Run the same command again; ask whoever runs the store if it stays.",
+        "cannot read `s3://b/p/x`: the store failed (500 InternalError)";
+    RemoteDamaged = "remote-damaged":
+        "What came from a store is not what was to come.",
+        "Bytes were changed on the way, or in the store.",
+        "Run the same command again; restore the object if it stays.",
+        "cannot write `s3://b/p/x`: what came is not what was to come (400 BadDigest)";
     Usage = "usage":
         "What was asked for makes no sense.",
         "An argument has a wrong form, or names nothing.",

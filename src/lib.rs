@@ -5,7 +5,7 @@
 //! 1. [`batch`], [`inputs`], [`books`] and [`fingerprint`]: what travels, what is read, what is counted.
 //! 2. [`schema`] and [`storage`]: how columns become files, and the one door to the disk.
 //! 3. [`shard`], then [`dataset`]: everything that is durable. These build without the feature `run`.
-//! 4. `sources`, `transforms`, `graph` and `stages`: what moves batches.
+//! 4. `remote`, the one door to the network; `sources`, `transforms`, `graph` and `stages`: what moves batches.
 //! 5. `config`, `pipeline` and `cli`: from a definition to a report.
 #![deny(rustdoc::broken_intra_doc_links)]
 
@@ -25,6 +25,8 @@ pub mod graph;
 pub mod inputs;
 #[cfg(feature = "run")]
 pub mod pipeline;
+#[cfg(feature = "run")]
+pub mod remote;
 pub mod schema;
 pub mod shard;
 #[cfg(feature = "run")]

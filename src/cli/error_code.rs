@@ -11,6 +11,7 @@ use crate::config::ConfigError;
 use crate::dataset::DatasetError;
 use crate::graph::Failed;
 use crate::pipeline::{PipelineError, StageError};
+use crate::remote::{RemoteError, RemoteErrorKind};
 use crate::shard::{ReadError, ShardError};
 use crate::sources::SourceError;
 use crate::storage::StorageError;
@@ -56,6 +57,7 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Dataset(error) => of_dataset(error),
         PipelineError::Storage(error) => of_storage(error),
         PipelineError::Cache(error) => of_cache(error),
+        PipelineError::Remote(error) => of_remote(error),
         PipelineError::Runtime(_) => Code::SystemRefused,
         PipelineError::Show(_) => Code::ValueNotShown,
         PipelineError::Rejects { .. } => Code::TooManyRejects,
@@ -172,6 +174,29 @@ fn of_read(error: &ReadError) -> Code {
         ReadError::OtherKind { .. } | ReadError::BufferSize { .. } | ReadError::NoKey(_) => {
             Code::ReadMisuse
         }
+    }
+}
+
+fn of_remote(error: &RemoteError) -> Code {
+    match error.kind() {
+        RemoteErrorKind::Url => Code::RemoteUrl,
+        RemoteErrorKind::PlainHttp => Code::RemotePlainHttp,
+        RemoteErrorKind::Setup => Code::RemoteSetup,
+        RemoteErrorKind::NoBucket => Code::RemoteNoBucket,
+        RemoteErrorKind::NotFound => Code::RemoteNotFound,
+        RemoteErrorKind::NoUpload => Code::RemoteUploadLost,
+        RemoteErrorKind::Denied => Code::RemoteDenied,
+        RemoteErrorKind::Credentials => Code::RemoteCredentials,
+        RemoteErrorKind::Endpoint => Code::RemoteEndpoint,
+        RemoteErrorKind::Clock => Code::RemoteClock,
+        RemoteErrorKind::Throttled => Code::RemoteThrottled,
+        RemoteErrorKind::Network => Code::RemoteNetwork,
+        RemoteErrorKind::Exists | RemoteErrorKind::Changed | RemoteErrorKind::Conflict => {
+            Code::RemoteExists
+        }
+        RemoteErrorKind::Unsupported => Code::RemoteUnsupported,
+        RemoteErrorKind::Server | RemoteErrorKind::Other => Code::RemoteServer,
+        RemoteErrorKind::Damaged => Code::RemoteDamaged,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
+use crate::remote::{RemoteError, RemoteErrorKind};
 use crate::schema::SchemaError;
 use crate::shard::{ReadError, ShardError};
 use crate::sources::{SettingsError, SourceError};
@@ -98,6 +99,9 @@ pub enum PipelineError {
     /// A feature cache cannot be opened, read or written.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// An object store could not be reached, or refused.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// The async runtime could not do its part.
     #[error("the system refused a thread, a timer or a signal handler")]
     Runtime(#[source] std::io::Error),
@@ -257,6 +261,7 @@ impl PipelineError {
             Self::Dataset(error) => error.hint(),
             Self::Storage(error) => error.hint().map(Into::into),
             Self::Cache(error) => error.hint(),
+            Self::Remote(error) => error.hint().map(Into::into),
             Self::Rejects { file, table, .. } => Some(format!(
                 "they are kept, as in `{file}`; mend the inputs, or raise `max_rejects` in {table} \
                  and run again: what is built is not built again"
@@ -310,6 +315,13 @@ impl PipelineError {
             ) => 3,
             Self::Run(failed) => match &**failed {
                 Failed::Cause { source, .. } if source.is_of_the_data() => 3,
+                _ => 1,
+            },
+            Self::Remote(error) => match error.kind() {
+                RemoteErrorKind::Url
+                | RemoteErrorKind::PlainHttp
+                | RemoteErrorKind::Setup
+                | RemoteErrorKind::Unsupported => 2,
                 _ => 1,
             },
             Self::Stopped => 75,

@@ -1,0 +1,145 @@
+//! Makes the clients, from the environment and the options.
+//!
+//! Leaves out: what is asked of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, S3ConditionalPut};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::multipart::MultipartStore;
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+
+use super::url::{RemoteUrl, Scheme};
+use super::{RemoteError, RemoteErrorKind, RemoteOptions};
+
+type Client = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
+
+/// How often credentials are asked for: the machine either offers them or does not.
+const CREDENTIAL_RETRIES: usize = 3;
+
+/// The client for the place at `url`.
+pub(super) fn connect(url: &RemoteUrl, options: &RemoteOptions) -> Result<Client, RemoteError> {
+    let made = match url.scheme() {
+        Scheme::S3 => s3(url, options)?,
+        Scheme::Gcs => gcs(url, options),
+        Scheme::Azure => azure(url, options)?,
+        Scheme::Http => http(url, options),
+        Scheme::File => {
+            let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new().with_fsync(true));
+            Ok((store, None))
+        }
+    };
+    made.map_err(|e| RemoteError::new("set up access to", url.shown(), &e))
+}
+
+type Made = Result<Client, object_store::Error>;
+
+fn both<S: ObjectStore + MultipartStore>(store: S) -> Client {
+    let store = Arc::new(store);
+    (Arc::<S>::clone(&store), Some(store))
+}
+
+fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(url.authority())
+        .with_client_options(client_options("aws_", options))
+        .with_retry(retry(options))
+        .with_conditional_put(S3ConditionalPut::ETagMatch);
+    if builder.get_config_value(&AmazonS3ConfigKey::Checksum).is_none() {
+        // Signing hashes the bytes that are sent with it anyway.
+        builder = builder.with_checksum_algorithm(Checksum::SHA256);
+    }
+    for key in [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint] {
+        let endpoint = builder.get_config_value(&key);
+        expect_tls("aws_", url, endpoint.as_deref(), options)?;
+    }
+    let with_credentials = || {
+        // Apart from the requests themselves, so that a machine without credentials says so at once.
+        let lookup = builder
+            .clone()
+            .with_retry(RetryConfig { max_retries: CREDENTIAL_RETRIES, ..retry(options) });
+        let provider = Arc::clone(lookup.build()?.credentials());
+        Ok(both(builder.with_credentials(provider).build()?))
+    };
+    Ok(with_credentials())
+}
+
+fn gcs(url: &RemoteUrl, options: &RemoteOptions) -> Made {
+    let builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(url.authority())
+        .with_client_options(client_options("google_", options))
+        .with_retry(retry(options));
+    Ok(both(builder.build()?))
+}
+
+fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
+    let builder = MicrosoftAzureBuilder::from_env()
+        .with_container_name(url.authority())
+        .with_client_options(client_options("azure_", options))
+        .with_retry(retry(options));
+    let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    expect_tls("azure_", url, endpoint.as_deref(), options)?;
+    Ok(builder.build().map(both))
+}
+
+fn http(url: &RemoteUrl, options: &RemoteOptions) -> Made {
+    // Who writes `http://` has allowed it; no credentials go there.
+    let options = RemoteOptions { allow_http: true, ..*options };
+    let store = HttpBuilder::new()
+        .with_url(url.authority())
+        .with_client_options(client_options("http_", &options))
+        .with_retry(retry(&options))
+        .build()?;
+    Ok((Arc::new(store), None))
+}
+
+/// What requests share; the environment (`AWS_READ_TIMEOUT`, `AWS_PROXY_URL`, …) goes before the options.
+fn client_options(prefix: &str, options: &RemoteOptions) -> ClientOptions {
+    let made = ClientOptions::new()
+        .with_allow_http(options.allow_http)
+        .with_timeout_disabled()
+        .with_connect_timeout(options.connect_timeout)
+        .with_read_timeout(options.read_timeout);
+    environment(prefix).fold(made, |made, (key, value)| made.with_config(key, value))
+}
+
+/// What the environment says to a client, whose variables begin with `prefix`.
+fn environment(prefix: &str) -> impl Iterator<Item = (ClientConfigKey, String)> {
+    let prefix = prefix.to_ascii_uppercase();
+    std::env::vars_os().filter_map(move |(name, value)| {
+        let name = name.to_str()?.strip_prefix(&prefix)?.to_ascii_lowercase();
+        Some((name.parse().ok()?, value.into_string().ok()?))
+    })
+}
+
+fn retry(options: &RemoteOptions) -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(15),
+            base: 2.0,
+        },
+        max_retries: options.retries,
+        retry_timeout: options.retry_timeout,
+    }
+}
+
+/// Refuses an endpoint whose traffic anybody can read, unless that was allowed.
+fn expect_tls(
+    prefix: &str,
+    url: &RemoteUrl,
+    endpoint: Option<&str>,
+    options: &RemoteOptions,
+) -> Result<(), RemoteError> {
+    let is_plain = endpoint.is_some_and(|e| e.to_ascii_lowercase().starts_with("http://"));
+    let allowed = client_options(prefix, options).get_config_value(&ClientConfigKey::AllowHttp);
+    let allowed = allowed.unwrap_or_default().to_ascii_lowercase();
+    if is_plain && !matches!(&*allowed, "1" | "true" | "on" | "yes" | "y") {
+        return Err(RemoteError::of("use", url.shown(), RemoteErrorKind::PlainHttp, None));
+    }
+    Ok(())
+}
