@@ -274,6 +274,29 @@ fn guilty_rows_are_asked_about_again_and_the_others_are_not() {
 }
 
 #[test]
+fn equal_rows_of_a_batch_are_asked_about_once() {
+    if !can_run() {
+        return;
+    }
+    let params = "what = \"exit1\", bad = 6";
+    let on_error = "on_error = \"quarantine\"\n";
+    let lines = [3, 3, 7, 3, 6, 6, 7, 1, 6].map(|n| format!("{{\"n\": {n}, \"text\": \"\"}}\n"));
+    let made = |more: &str| {
+        let place = logged(params, &format!("{on_error}{more}"));
+        place.write("in/a.jsonl", lines.concat());
+        place.done(&["run", "p.toml", "--jobs", "1"]);
+        place
+    };
+    let (with, without) = (made(BY_ROW), made("rows_independent = true"));
+    let calls = calls(&with);
+    assert!(calls.contains(&"3,7".to_owned()) && calls.contains(&"6,1".to_owned()), "{calls:?}");
+    assert!(calls.iter().all(|call| !call.contains("3,3") && !call.contains("6,6")), "{calls:?}");
+    assert!(files(&with, "data") == files(&without, "data"));
+    assert_eq!(rejects(&with), [4, 5, 8].map(|row| ("hook_died".to_owned(), row)));
+    assert_eq!(rows(&with).len() as u64, N_ROWS - 13 + 6);
+}
+
+#[test]
 fn whether_a_row_is_bad_is_judged_in_each_run() {
     if !can_run() {
         return;

@@ -6,11 +6,12 @@
 //! Invariants:
 //! 1. What is kept is an answer that fits what was declared, exactly. Rows that lack a value which must
 //!    be there are not kept, and neither are guilty ones.
-//! 2. Where rows are independent each has a key, and the hook is asked about those that are not known.
-//!    Else the batch is what has keys, and is known as a whole or not at all. What a hook answers to
-//!    parts of a batch, sent to find guilty rows, is never kept.
+//! 2. Where rows are independent each has a key, and the hook is asked about those that are not known,
+//!    about equal ones once. Else the batch is what has keys, and is known as a whole or not at all.
+//!    What a hook answers to parts of a batch, sent to find guilty rows, is never kept.
 //! 3. A batch takes no more than `answer_bytes` with what is known of it.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +25,7 @@ use arrow_select::take::take_record_batch;
 use super::HookError;
 use super::answer::{self, Declared};
 use super::call::{Call, Called};
-use crate::batch::BadRow;
+use crate::batch::{BadRow, row_bytes};
 use crate::cache::{CacheError, Lookup, RowKey, Section, batch_keys, row_keys};
 use crate::transforms::{Asked, TransformError};
 
@@ -119,43 +120,61 @@ impl Known<'_> {
         keys: &[RowKey],
     ) -> Result<Answered, TransformError> {
         let Lookup { rows, hits, misses } = self.get(keys)?;
-        self.counts.add(keys.len(), hits.len());
+        let Unknown { asked, of_misses } = Unknown::of(keys, &misses);
+        self.counts.add(keys.len(), keys.len() - asked.len());
         let known = if hits.is_empty() {
             None
         } else {
             Some(answer::fit(&rows, hits.len(), self.declared)?)
         };
-        if misses.is_empty() {
+        if asked.is_empty() {
             return Ok(Answered { columns: known, guilty: Vec::new() });
         }
-        let asked = if known.is_none() {
+        let sent = if asked.len() == keys.len() {
             question.clone()
         } else {
-            let places: UInt64Array = misses.iter().map(|row| *row as u64).collect();
+            let places: UInt64Array = asked.iter().map(|row| *row as u64).collect();
             take_record_batch(question, &places)?
         };
-        let Called { answer, guilty, .. } = call.answer(&asked, &|_| Ok(None))?;
-        let place = |(row, bad): (usize, BadRow)| Some((*misses.get(row)?, bad));
-        let guilty: Vec<(usize, BadRow)> = guilty.into_iter().filter_map(place).collect();
-        let Some(answer) = answer else { return Ok(Answered { columns: known, guilty }) };
-        let is_guilty = |row: &usize| guilty.binary_search_by_key(row, |(at, _)| *at).is_ok();
-        let answered: Vec<usize> = misses.into_iter().filter(|row| !is_guilty(row)).collect();
+        let Called { answer, guilty, .. } = call.answer(&sent, &|_| Ok(None))?;
+        let is_guilty = |sent: &usize| guilty.binary_search_by_key(sent, |(at, _)| *at).ok();
+        // Equal rows are guilty together.
+        let guilty_rows: Vec<(usize, BadRow)> = (misses.iter().zip(&of_misses))
+            .filter_map(|(row, sent)| Some((*row, guilty.get(is_guilty(sent)?)?.1.clone())))
+            .collect();
+        let Some(answer) = answer else {
+            return Ok(Answered { columns: known, guilty: guilty_rows });
+        };
+        let answered: Vec<usize> =
+            (0..asked.len()).filter(|sent| is_guilty(sent).is_none()).collect();
         let new = answer::fit(&answer, answered.len(), self.declared)?;
         let new_keys: Vec<RowKey> =
-            answered.iter().filter_map(|row| keys.get(*row).copied()).collect();
+            (answered.iter()).filter_map(|sent| keys.get(*asked.get(*sent)?).copied()).collect();
         self.keep(&new_keys, &new, true)?;
-        let Some(known) = known else { return Ok(Answered { columns: Some(new), guilty }) };
-        self.check_size(keys.len(), known.iter().chain(&new))?;
+        if known.is_none() && asked.len() == misses.len() {
+            return Ok(Answered { columns: Some(new), guilty: guilty_rows });
+        }
         // Where the answer to each row stands: among the known ones or the new ones.
-        let mut places: Vec<(usize, usize, usize)> = (hits.iter().enumerate())
-            .map(|(at, row)| (*row, 0, at))
-            .chain(answered.iter().enumerate().map(|(at, row)| (*row, 1, at)))
-            .collect();
+        let parts: Vec<&[ArrayRef]> =
+            known.iter().map(Vec::as_slice).chain([new.as_slice()]).collect();
+        let last = parts.len() - 1;
+        let mut places: Vec<(usize, usize, usize)> =
+            hits.iter().enumerate().map(|(at, row)| (*row, 0, at)).collect();
+        places.extend(
+            misses
+                .iter()
+                .zip(&of_misses)
+                .filter_map(|(row, sent)| Some((*row, last, answered.binary_search(sent).ok()?))),
+        );
         places.sort_unstable();
         let places: Vec<(usize, usize)> = places.iter().map(|it| (it.1, it.2)).collect();
-        let columns = known.iter().zip(&new);
-        let columns = columns.map(|(known, new)| interleave(&[known, new], &places));
-        Ok(Answered { columns: Some(columns.collect::<Result<_, _>>()?), guilty })
+        self.check_size(keys.len(), &parts, &places)?;
+        let columns = (0..new.len()).map(|column| {
+            let parts = parts.iter().filter_map(|part| part.get(column).map(AsRef::as_ref));
+            interleave(&parts.collect::<Vec<&dyn Array>>(), &places)
+        });
+        let columns = columns.collect::<Result<_, _>>()?;
+        Ok(Answered { columns: Some(columns), guilty: guilty_rows })
     }
 
     fn by_batch(
@@ -190,20 +209,18 @@ impl Known<'_> {
         }
     }
 
-    fn check_size<'a>(
+    /// Whether what is put together of `parts` is no more than one answer may be.
+    fn check_size(
         &self,
         n_rows: usize,
-        columns: impl Iterator<Item = &'a ArrayRef>,
+        parts: &[&[ArrayRef]],
+        places: &[(usize, usize)],
     ) -> Result<(), TransformError> {
-        let mut bytes = 0;
-        for column in columns {
-            bytes += column.to_data().get_slice_memory_size()?;
-        }
-        if bytes as u64 > self.declared.answer_bytes {
-            Err(self.too_large(n_rows).into())
-        } else {
-            Ok(())
-        }
+        let sizes = parts.iter().map(|part| Ok(row_bytes(&stored(self.declared.fields, part)?)));
+        let sizes = sizes.collect::<Result<Vec<_>, TransformError>>()?;
+        let size = |(part, row): &(usize, usize)| sizes.get(*part)?.get(*row).copied();
+        let bytes = places.iter().filter_map(size).fold(0, u64::saturating_add);
+        if bytes > self.declared.answer_bytes { Err(self.too_large(n_rows).into()) } else { Ok(()) }
     }
 
     fn too_large(&self, n_rows: usize) -> HookError {
@@ -241,6 +258,29 @@ impl Known<'_> {
         let keys = keys.iter().zip(whole.iter()).filter(|(_, is_kept)| *is_kept);
         let keys: Vec<RowKey> = keys.map(|(key, _)| *key).collect();
         Ok(self.section.put(&keys, &rows)?)
+    }
+}
+
+/// The rows of a batch that are not known, equal ones once.
+struct Unknown {
+    /// The first row of each key.
+    asked: Vec<usize>,
+    /// For each row that is not known, which of these it equals.
+    of_misses: Vec<usize>,
+}
+
+impl Unknown {
+    fn of(keys: &[RowKey], misses: &[usize]) -> Self {
+        let mut first = HashMap::with_capacity(misses.len());
+        let mut asked = Vec::with_capacity(misses.len());
+        let of_misses = misses.iter().map(|row| {
+            *first.entry(keys.get(*row)).or_insert_with(|| {
+                asked.push(*row);
+                asked.len() - 1
+            })
+        });
+        let of_misses = of_misses.collect();
+        Self { asked, of_misses }
     }
 }
 
