@@ -6,6 +6,7 @@ use crate::hook::{can_run, definition, place, wait_for_none_in};
 fn definitions_that_cannot_work_are_refused() {
     let place = place("", "");
     let plain = definition("", "");
+    let long = format!("params = {{ text = \"{}\" }}\nbatch_rows = 4", "x".repeat(128 << 10));
     for (name, from, to, want) in [
         ("no program", "[\"python3\", \"hook.py\"]", "[]", "there is no program"),
         ("no id", "id = \"test-v1\"", "id = \"\"", "it is empty"),
@@ -21,6 +22,13 @@ fn definitions_that_cannot_work_are_refused() {
             "dtype = \"utf8\", shape = [2]",
             "neither shape",
         ),
+        (
+            "params for a file",
+            "batch_rows = 4",
+            &long,
+            "is told of it, in 131098 bytes, and can be",
+        ),
+        ("params for a file", "batch_rows = 4", &long, "hint: put it into a file, name that in"),
         ("bfloat16", "dtype = \"utf8\"", "dtype = \"bfloat16\"", "Arrow has no bfloat16"),
     ] {
         place.write("p.toml", plain.replace(from, to));

@@ -79,7 +79,12 @@ def rows_in(file):
 
 reader = pa.ipc.open_stream(sys.stdin.buffer)
 writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
-for batch in reader:
+late = None
+for batch, metadata in reader.iter_batches_with_custom_metadata():
+    number = metadata["rowmill:batch"].decode()
+    if what == "other":
+        number = int(number) + 1
+    told = {"rowmill:batch": str(number)} if params.get("numbers") else None
     if what in ("log", "files") or params.get("log"):
         with open("calls.txt", "a") as log:
             log.write(",".join(str(n) for n in batch.column("n").to_pylist()) + "\n")
@@ -106,7 +111,20 @@ for batch in reader:
     if what == "nan":
         columns[1] = pa.array([[float("nan") if n == bad else n] * 2 for n in numbers], pair)
     answer = pa.record_batch(columns, schema=schema)
-    writer.write_batch(answer)
+    if late is not None:
+        # Where the answer to this batch is expected, a second one to the batch before.
+        writer.write_batch(late[0], custom_metadata=late[1])
+        late = None
+    writer.write_batch(answer, custom_metadata=told)
     if what == "twice":
-        writer.write_batch(answer)
+        writer.write_batch(answer, custom_metadata=told)
+    if what == "late" and bad in numbers:
+        late = answer, told
     sys.stdout.buffer.flush()
+if what == "one more":
+    writer.write_batch(answer)
+if what == "ends":
+    writer.close()
+if what in ("prints", "ends"):
+    sys.stdout.buffer.write(b"done\n" * 80000)
+sys.stdout.buffer.flush()

@@ -214,6 +214,77 @@ fn answers_that_are_none_end_the_run_and_say_what_came() {
 }
 
 #[test]
+fn an_answer_with_a_number_is_the_answer_to_no_other_batch() {
+    if !can_run() {
+        return;
+    }
+    let case = |what: &str, want: &str| {
+        let place = place(&format!("what = \"{what}\", bad = 5, numbers = true"), "");
+        let ran = place.rowmill(&["run", "p.toml", "--jobs", "1"]);
+        if want.is_empty() {
+            assert_eq!((ran.code, rows(&place).len() as u64), (0, N_ROWS), "{}", ran.stderr);
+        } else {
+            ran.fails(1, &["error[hook-answer]", want, "hint: a hook writes one batch to stdout"]);
+        }
+        wait_for_none_in(&place.path("."));
+    };
+    std::thread::scope(|scope| {
+        for (what, want) in [
+            ("nothing else", ""),
+            ("late", "it answered more than once to a batch"),
+            ("other", "it answered to batch 1, and was to answer to batch 0"),
+        ] {
+            scope.spawn(move || case(what, want));
+        }
+    });
+}
+
+#[test]
+fn what_comes_behind_the_last_answer_ends_the_run() {
+    if !can_run() {
+        return;
+    }
+    let case = |what: &str, want: &str| {
+        let place = place(&format!("what = \"{what}\""), "workers = 2");
+        let ran = place.rowmill(&["run", "p.toml"]);
+        ran.fails(
+            1,
+            &[
+                "error[hook-answer]",
+                &format!("behind its last answer, {want}"),
+                "give it another `id`",
+            ],
+        );
+        assert!(!place.path("data/hooked/current").exists(), "{what}");
+        wait_for_none_in(&place.path("."));
+    };
+    let begun = "it begins with \"done\\ndon\"";
+    let printed = format!("what it prints is no Arrow stream: {begun}");
+    let ended = format!("it writes on behind the end of its stream: {begun}");
+    std::thread::scope(|scope| {
+        for (what, want) in [
+            ("prints", &*printed),
+            ("ends", &*ended),
+            ("one more", "it answered more than once to a batch"),
+        ] {
+            scope.spawn(move || case(what, want));
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_is_too_large_says_what_to_do() {
+    if !can_run() {
+        return;
+    }
+    let place = place("", "");
+    let text = std::fs::read_to_string(place.path("p.toml")).unwrap();
+    place.write("p.toml", text.replace("answer_bytes = \"1MiB\"", "answer_bytes = 100"));
+    let want = ["error[hook-answer]", " bytes, and may have 100", "hint: raise `answer_bytes`"];
+    place.rowmill(&["run", "p.toml"]).fails(1, &want);
+}
+
+#[test]
 fn a_flood_on_stderr_hurts_nobody() {
     if !can_run() {
         return;

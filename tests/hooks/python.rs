@@ -71,6 +71,42 @@ fn classes_and_functions_are_called_with_their_parameters() {
 }
 
 #[test]
+fn what_is_called_stands_beside_the_definition_whatever_else_has_its_name() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    let plain = definition("table", X);
+    for (module, file) in [
+        ("string", "string.py"),
+        ("json.decoder", "json/decoder.py"),
+        ("pyarrow", "pyarrow/__init__.py"),
+        ("queue.inner", "queue/inner/__init__.py"),
+    ] {
+        let inner = file.replace("__init__", "beside").replace(".py", "_too.py");
+        let is_package = file.ends_with("__init__.py");
+        let from = match (is_package, module.contains('.')) {
+            (true, _) => "from .beside_too import text",
+            (false, true) => "from .decoder_too import text",
+            (false, false) => "from string_too import text",
+        };
+        place.write(&inner, "text = 'beside'\n");
+        let names = "import json.decoder, pyarrow as pa, string\n\
+                     assert string.digits and json.decoder.JSONDecoder and pa.table\n";
+        let call = "def table(batch):\n    assert text\n    return pa.table({'x': batch['n']})\n";
+        place.write(file, format!("{names}{from}\n{call}"));
+        place.write("p.toml", plain.replace("hooks.entries", module));
+        place.done(&["run", "p.toml"]);
+        assert_eq!(rows(&place)[3]["x"], 3, "{module}");
+        // The next one has what stands beside the definition to itself.
+        let top = file.split('/').next().unwrap();
+        let gone = place.path(top);
+        if gone.is_dir() { fs::remove_dir_all(gone) } else { fs::remove_file(gone) }.unwrap();
+    }
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
 fn whatever_numpy_takes_becomes_a_column() {
     if !can_run() {
         return;

@@ -16,6 +16,7 @@ use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Field};
 
 use super::HookError;
+use super::frames::ANSWER_BYTES;
 use super::settings::Nan;
 use crate::batch::{BadRow, memory_bytes};
 use crate::transforms::TransformError;
@@ -83,8 +84,7 @@ pub(super) fn fit(
             let message = format!(
                 "as it was declared, its answer takes {taken_bytes} bytes, and may take {answer_bytes}"
             );
-            let hint = "raise `answer_bytes`, or lower `batch_rows` or `batch_bytes`";
-            return Err(HookError::misfit(message, hint).into());
+            return Err(HookError::misfit(message, ANSWER_BYTES).into());
         }
         columns.push(arrow_cast::cast(column, field.data_type())?);
     }

@@ -17,6 +17,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 
 use super::HookError;
+use super::frames::Garbled;
 use super::notice::{NoticeKind, printable};
 use super::pool::{Pool, Unanswered};
 use super::worker::Failure;
@@ -115,8 +116,8 @@ impl Call<'_> {
         match asked.map_err(|source| HookError::Start { source })? {
             Ok(answer) => Ok(Ok(answer)),
             Err(Unanswered { failure: Failure::Stopped, .. }) => Err(Stopped.into()),
-            Err(Unanswered { failure: Failure::Garbled(how), stderr }) => {
-                Err(HookError::garbled(how, &stderr).into())
+            Err(Unanswered { failure: Failure::Garbled(garbled), stderr }) => {
+                Err(HookError::garbled(garbled, &stderr).into())
             }
             Err(Unanswered { failure: Failure::Told(notice), .. })
                 if notice.kind != NoticeKind::Raised =>
@@ -219,7 +220,7 @@ fn blame(unanswered: Unanswered) -> BadRow {
 /// A failure in words that depend on the hook alone.
 fn what(failure: &Failure) -> String {
     match failure {
-        Failure::Died(how) | Failure::Garbled(how) => how.clone(),
+        Failure::Died(how) | Failure::Garbled(Garbled { how, .. }) => how.clone(),
         Failure::Timeout => "its time was up".to_owned(),
         Failure::Memory => "it took more memory than it may".to_owned(),
         Failure::Stopped => "it was stopped".to_owned(),

@@ -1,6 +1,7 @@
 //! Why a run ends where a hook is to blame, and what to do about it.
 
 use super::call::said;
+use super::frames::Garbled;
 use super::notice::{Notice, NoticeKind, printable};
 use crate::transforms::TransformError;
 
@@ -63,6 +64,12 @@ impl HookError {
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
+            Self::Start { source } if source.kind() == std::io::ErrorKind::ArgumentListTooLong => {
+                Some(
+                    "what it is told does not fit: put `params` or arguments into a file, name that in \
+                     `files`, and check how long the variables of `env` are",
+                )
+            }
             Self::Start { .. } => Some("check the folder of the definition and `ulimit -u`"),
             Self::Never { hint, .. } | Self::Together { hint, .. } => hint.as_deref(),
             Self::Setup { hint, .. } | Self::Garbled { hint, .. } | Self::Misfit { hint, .. } => {
@@ -72,7 +79,7 @@ impl HookError {
     }
 
     /// What a notice says that is not about single rows.
-    pub(super) fn told(Notice { kind, what, more }: Notice) -> Self {
+    pub(super) fn told(Notice { kind, what, more, .. }: Notice) -> Self {
         let (how, hint) = (printable(&what), more);
         match kind {
             NoticeKind::Setup => Self::Setup { how, hint },
@@ -88,15 +95,21 @@ impl HookError {
         Self::Together { n_rows, how, hint: said(stderr) }
     }
 
-    pub(super) fn garbled(how: String, stderr: &[String]) -> Self {
-        let mut hint =
-            "a hook writes one batch to stdout for each that it reads, and nothing else; \
-                        what people are to read goes to stderr"
-                .to_owned();
-        if let Some(said) = said(stderr) {
-            hint = format!("{hint}; {said}");
-        }
+    pub(super) fn garbled(Garbled { how, hint }: Garbled, stderr: &[String]) -> Self {
+        let hint = match said(stderr) {
+            Some(said) => format!("{hint}; {said}"),
+            None => hint.to_owned(),
+        };
         Self::Garbled { how, hint }
+    }
+
+    /// What came behind the last answer: it may have been the answer to another batch.
+    pub(super) fn late(Garbled { how, hint }: Garbled) -> Self {
+        let hint = format!(
+            "{hint}. What it has answered before may belong to other rows: mend it and give it another \
+             `id`, and everything is asked again"
+        );
+        Self::Garbled { how: format!("behind its last answer, {how}"), hint }
     }
 
     pub(super) fn misfit(message: String, hint: &str) -> Self {

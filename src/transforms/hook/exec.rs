@@ -59,6 +59,7 @@ pub fn become_hook(parent: u32, lifeline: Option<u32>, command: &[OsString]) -> 
             more: "a program with a slash in its name is looked for from the folder of the definition \
                    on, another one in PATH"
                 .to_owned(),
+            batch: None,
         };
         // A parent that is gone needs no telling.
         notice.write(&mut io::stdout()).ok();

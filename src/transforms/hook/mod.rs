@@ -7,8 +7,9 @@
 //! In reading order: `settings` is what a definition says of any hook, `command` and `python` are the
 //! kinds of them; `transform` asks about batches; `known` asks only about what no feature cache holds;
 //! `call` asks about one batch, whatever happens; `pool` has the processes, `worker` is one of them;
-//! `frames` reads what it writes, and what is said of it (`notice`); `answer` checks it; `spread` is for
-//! hooks that make any number of rows of one; [`become_hook`] is how this program becomes the hook.
+//! `numbered` tells batches apart in what it is sent; `frames` reads what it writes, into `spares`, and
+//! what is said of it (`notice`); `answer` checks it; `spread` is for hooks that make any number of rows
+//! of one; [`become_hook`] is how this program becomes the hook.
 //!
 //! Invariants:
 //! 1. A hook is asked about the same batches in every run ([`super::Batching`]), and each answer that
@@ -24,10 +25,12 @@ mod exec;
 mod frames;
 mod known;
 mod notice;
+mod numbered;
 mod pool;
 pub(super) mod python;
 mod resident;
 mod settings;
+mod spares;
 mod spread;
 mod transform;
 mod worker;

@@ -23,6 +23,9 @@ pub(super) struct Notice {
     pub(super) what: String,
     /// Of an exception its traceback, otherwise what to do.
     pub(super) more: String,
+    /// The number of the batch that it stands for the answer to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) batch: Option<String>,
 }
 
 /// What a notice is about.

@@ -27,7 +27,8 @@ use rustix::io::FdFlags;
 
 use super::exec::{SUBCOMMAND, own_program};
 use super::notice::printable;
-use super::worker::{Failure, Limits, Worker};
+use super::spares::Spares;
+use super::worker::{Failure, Limits, Started, Worker};
 use crate::transforms::Notes;
 
 /// First wait before a process is started again; it doubles with each that dies without an answer.
@@ -111,6 +112,7 @@ pub(super) struct Pool {
     starter: Starter,
     state: Mutex<State>,
     freed: Condvar,
+    spares: Spares,
 }
 
 #[derive(Debug, Default)]
@@ -140,8 +142,8 @@ impl From<Failure> for Unanswered {
 impl Pool {
     /// A pool without processes yet.
     pub(super) fn new(launch: Launch) -> io::Result<Self> {
-        let starter = Starter::new()?;
-        Ok(Self { launch, starter, state: Mutex::default(), freed: Condvar::new() })
+        let (starter, spares) = (Starter::new()?, Spares::new(launch.limits.answer_bytes));
+        Ok(Self { launch, starter, state: Mutex::default(), freed: Condvar::new(), spares })
     }
 
     /// Whether any batch was ever answered.
@@ -199,8 +201,9 @@ impl Pool {
 
     /// Ends all processes.
     pub(super) fn end(&self) -> Result<(), Failure> {
-        let idle = std::mem::take(&mut self.state().idle);
+        let mut idle = std::mem::take(&mut self.state().idle);
         self.state().n_workers -= idle.len();
+        idle.iter_mut().for_each(Worker::close);
         idle.into_iter().map(Worker::end).fold(Ok(()), Result::and)
     }
 
@@ -249,8 +252,9 @@ impl Pool {
         let (its_end, our_end) = io::pipe()?;
         rustix::io::fcntl_setfd(&its_end, FdFlags::empty())?;
         let child = self.starter.start(self.launch.command(&its_end))?;
-        let Launch { name, limits, .. } = &self.launch;
-        held.worker = Some(Worker::new(child, our_end, name, number, input, *limits)?);
+        let (name, limits) = (self.launch.name.clone(), self.launch.limits);
+        let started = Started { child, lifeline: our_end, name, number };
+        held.worker = Some(Worker::new(started, input, limits, self.spares.clone())?);
         let worker = held.worker.take();
         std::mem::forget(held);
         Ok(worker)

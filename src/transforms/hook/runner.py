@@ -6,8 +6,9 @@ column is declared, its values. Values are an Arrow array, anything that NumPy t
 torch tensor too), or a list with one item per row: numbers, texts, bytes, None, arrays, or what becomes
 JSON. An array of n dimensions is a column of arrays of n - 1; a list of arrays, a ragged column.
 
-Instead of an answer it may write a notice: four bytes that begin no message of a stream, the length of
-what follows, and JSON that says what went wrong.
+An answer has the number of its batch in the metadata of its message. Instead of an answer it may write a
+notice: four bytes that begin no message of a stream, the length of what follows, and JSON that says what
+went wrong.
 """
 
 import sys
@@ -16,14 +17,17 @@ sys.path[:] = [folder for folder in sys.path if folder]
 
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import re
 import struct
 import traceback
+import types
 from collections.abc import Mapping
 
 MARK = b"\xfe\xff\xff\xff"
+NUMBER = "rowmill:batch"
 NEEDS = "needs pyarrow 15 or later and NumPy: install them there, or let `python` name an interpreter that has them"
 MAY_RETURN = "return a RecordBatch, a dict of arrays, or, where one column is declared, an array"
 JSON_FIELD = {"ARROW:extension:name": "arrow.json"}
@@ -41,25 +45,26 @@ class Answers:
     """Where answers go. What anybody else prints goes to stderr."""
 
     def __init__(self):
-        self.pipe = os.dup(1)
+        self.pipe = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         sys.stdout.reconfigure(line_buffering=True)
         self.schema = None
 
-    def write(self, data):
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self.pipe, left) :]
-
-    def send(self, batch):
+    def send(self, batch, number):
         if self.schema is None or not batch.schema.equals(self.schema, check_metadata=True):
-            self.schema = batch.schema
-            self.write(batch.schema.serialize())
-        self.write(batch.serialize())
+            # The stream of before does not end: the new schema stands in its midst.
+            self.schema, self.sink = batch.schema, pa.PythonFile(self.pipe, mode="w")
+            self.stream = pa.ipc.new_stream(self.sink, batch.schema)
+        self.stream.write_batch(batch, custom_metadata={NUMBER: number})
+        self.pipe.flush()
 
-    def tell(self, kind, what, more):
-        notice = json.dumps({"kind": kind, "what": what, "more": more}).encode()
-        self.write(MARK + struct.pack("<I", len(notice)) + notice)
+    def tell(self, kind, what, more, number=None):
+        notice = {"kind": kind, "what": what, "more": more}
+        if number is not None:
+            notice["batch"] = number.decode()
+        notice = json.dumps(notice).encode()
+        self.pipe.write(MARK + struct.pack("<I", len(notice)) + notice)
+        self.pipe.flush()
 
 
 def named(error):
@@ -79,10 +84,35 @@ def traced(error):
     return "".join(traceback.format_exception(type(error), error, frames))
 
 
+def imported(module):
+    """The module of this name in the working directory, whatever else has that name."""
+    top, _, rest = module.partition(".")
+    folder = os.path.realpath(top)
+    files = [os.path.join(folder, "__init__.py"), folder + ".py"]
+    file = next(filter(os.path.isfile, files), None)
+    loaded = sys.modules.get(top)
+    found = getattr(loaded, "__spec__", None) if loaded else importlib.util.find_spec(top)
+    places = [found.origin, *(found.submodule_search_locations or [])] if found else []
+    is_here = any(os.path.realpath(place) == (file or folder) for place in places if place)
+    if not is_here:
+        # Whoever has the name keeps it: others may import it.
+        top = "rowmill_entry_" + top
+        if file is None:
+            loaded = types.ModuleType(top)
+            loaded.__path__ = [folder]
+            sys.modules[top] = loaded
+        else:
+            inner = [folder] if file == files[0] else None
+            spec = importlib.util.spec_from_file_location(top, file, submodule_search_locations=inner)
+            sys.modules[top] = loaded = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded)
+    return importlib.import_module(f"{top}.{rest}" if rest else top)
+
+
 def load(entry, params):
     """What is called with each batch."""
     module, _, path = entry.partition(":")
-    target = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    target = functools.reduce(getattr, path.split("."), imported(module))
     if isinstance(target, type):
         target = target(**params)
         if not callable(target):
@@ -308,17 +338,22 @@ def main():
         answers.tell("setup", what, f"with `{sys.executable}`:\n{traced(error).strip()}")
         return 1
     is_any = os.environ.get("ROWMILL_CARDINALITY") == "any"
-    for batch in pa.ipc.open_stream(questions):
+    for batch, metadata in pa.ipc.open_stream(questions).iter_batches_with_custom_metadata():
+        number = metadata[NUMBER]
         try:
-            answers.send(as_batch(hook(batch), None if is_any else batch.num_rows, declared))
-        except BrokenPipeError:
-            return 1
+            answer = as_batch(hook(batch), None if is_any else batch.num_rows, declared)
         except Misfit as misfit:
-            answers.tell("misfit", misfit.what, misfit.more)
+            answers.tell("misfit", misfit.what, misfit.more, number)
         except Exception as error:
             trace = traced(error).strip()
             print(trace, file=sys.stderr, flush=True)
-            answers.tell("raised", f"it raised {named(error)}", "\n".join(trace.split("\n")[-12:]))
+            more = "\n".join(trace.split("\n")[-12:])
+            answers.tell("raised", f"it raised {named(error)}", more, number)
+        else:
+            try:
+                answers.send(answer, number)
+            except BrokenPipeError:
+                return 1
         sys.stdout.flush()
     return 0
 

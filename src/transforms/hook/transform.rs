@@ -32,6 +32,8 @@ const PARAMS: &str = "ROWMILL_PARAMS";
 const CARDINALITY: &str = "ROWMILL_CARDINALITY";
 /// The variable that tells it what columns it is to answer with.
 const OUTPUT: &str = "ROWMILL_OUTPUT";
+/// Most bytes of an argument, or of a variable with its name, on Linux, which has the least.
+const MOST_TOLD: usize = (128 << 10) - 1;
 
 /// The transform that asks processes.
 #[derive(Debug)]
@@ -71,6 +73,27 @@ pub(super) struct Program {
 pub(super) fn refuse(at: &str, message: &str, hint: &str) -> SettingsError {
     let (message, hint) = (message.to_owned(), Some(hint.to_owned()));
     SettingsError { at: vec![at.to_owned()], message, hint }
+}
+
+/// Refuses what no process can be told.
+fn refuse_long(command: &[OsString], set: &[(String, String)]) -> Result<(), SettingsError> {
+    let arguments = command.iter().map(|argument| ("command", argument.len()));
+    let set = set.iter().map(|(name, value)| {
+        let key = if name == OUTPUT { "output" } else { "params" };
+        (key, name.len() + "=".len() + value.len())
+    });
+    let Some((key, n_bytes)) = arguments.chain(set).find(|(_, n_bytes)| *n_bytes > MOST_TOLD)
+    else {
+        return Ok(());
+    };
+    let message =
+        format!("a process is told of it, in {n_bytes} bytes, and can be told {MOST_TOLD} at once");
+    let hint = if key == "output" {
+        "declare fewer columns, or give them shorter names"
+    } else {
+        "put it into a file, name that in `files`, and let the hook read it"
+    };
+    Err(refuse(key, &message, hint))
 }
 
 impl Hook {
@@ -137,6 +160,7 @@ impl Hook {
         if settings.cardinality == Cardinality::Any {
             set.push((CARDINALITY.to_owned(), "any".to_owned()));
         }
+        refuse_long(&program.command, &set)?;
         let launch = Launch {
             name: spec.name.clone(),
             command: program.command,
@@ -341,7 +365,7 @@ impl Transform for Hook {
         self.section.lock().unwrap_or_else(PoisonError::into_inner).take();
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         match pool.map(|pool| pool.end()) {
-            Some(Err(Failure::Garbled(how))) => Err(HookError::garbled(how, &[]).into()),
+            Some(Err(Failure::Garbled(garbled))) => Err(HookError::late(garbled).into()),
             _ => Ok(()),
         }
     }

@@ -9,11 +9,12 @@
 //! 1. A batch is answered, or it is known why not: within `timeout`, and at once where the process
 //!    died.
 //! 2. Dropping a worker kills its process and all that it started.
+//! 3. What a process writes until it ends is looked at, also behind its last answer.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, PipeWriter, Read};
+use std::io::{BufRead, BufReader, BufWriter, PipeWriter, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -25,14 +26,18 @@ use arrow_schema::SchemaRef;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tracing::{info, warn};
 
-use super::frames::{Broken, Frame, Frames};
+use super::frames::{Broken, Frame, Frames, Garbled};
 use super::notice::{Notice, NoticeKind, printable};
+use super::numbered::Numbered;
 use super::resident::bytes_below;
+use super::spares::Spares;
 
 /// How often a process that has not answered yet is looked at.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How long a process that closed a pipe may take to answer or to end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long it may take to end when its input has.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// How long killing it and all that it started may take.
 const LAST_BREATHS: Duration = Duration::from_secs(30);
 /// Wanted capacity of the pipes: what the system grants without privileges.
@@ -72,8 +77,8 @@ pub(super) enum Failure {
     Timeout,
     /// It took too much memory.
     Memory,
-    /// What it wrote is no answer; says why.
-    Garbled(String),
+    /// What it wrote is no answer.
+    Garbled(Garbled),
     /// It says itself why there is none.
     Told(Notice),
 }
@@ -107,16 +112,30 @@ enum Event {
     Unread,
 }
 
+/// A process that was started for a hook.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) child: Child,
+    /// Our end of it.
+    pub(super) lifeline: PipeWriter,
+    /// The hook's.
+    pub(super) name: String,
+    /// Which of its processes this is.
+    pub(super) number: usize,
+}
+
 /// A running process.
 #[derive(Debug)]
 pub(super) struct Worker {
     child: Child,
+    name: String,
+    number: usize,
     /// `None` when the process has to end.
     lifeline: Option<PipeWriter>,
     /// `None` when nothing more will be sent.
     batches: Option<SyncSender<RecordBatch>>,
     events: Receiver<Event>,
-    is_asked: Arc<AtomicBool>,
+    n_asked: Arc<AtomicU64>,
     stderr: Arc<Mutex<Said>>,
     limits: Limits,
     started: Instant,
@@ -125,15 +144,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Takes charge of a process that was started for the hook `name` as its worker `number`.
+    /// Takes charge of a process, which is sent rows with the columns `input`.
     pub(super) fn new(
-        mut child: Child,
-        lifeline: PipeWriter,
-        name: &str,
-        number: usize,
+        started: Started,
         input: &SchemaRef,
         limits: Limits,
+        spares: Spares,
     ) -> std::io::Result<Self> {
+        let Started { mut child, lifeline, name, number } = started;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (batches, to_write) = sync_channel(1);
         let (tell, events) = sync_channel(2);
@@ -143,14 +161,16 @@ impl Worker {
         let batches = Some(batches);
         // From here on the process is killed if anything fails.
         let lifeline = Some(lifeline);
-        let is_asked = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&is_asked);
+        let n_asked = Arc::new(AtomicU64::new(0));
+        let asked = Arc::clone(&n_asked);
         let this = Self {
             child,
+            name: name.clone(),
+            number,
             lifeline,
             batches,
             events,
-            is_asked,
+            n_asked,
             stderr,
             limits,
             started,
@@ -165,9 +185,9 @@ impl Worker {
         let thread = |what: &str| thread::Builder::new().name(format!("{name} {number} {what}"));
         let (schema, told) = (SchemaRef::clone(input), tell.clone());
         thread("in").spawn(move || write(stdin, &schema, &to_write, &told))?;
-        let most_bytes = limits.answer_bytes;
-        thread("out").spawn(move || read(stdout, most_bytes, asked, &tell))?;
-        let name = name.to_owned();
+        let frames = Frames::new(BufReader::new(stdout), limits.answer_bytes, asked, spares);
+        thread("out").spawn(move || read(frames, &tell))?;
+        let name = name.clone();
         thread("err").spawn(move || log(errors, &name, number, &lines))?;
         Ok(this)
     }
@@ -202,7 +222,7 @@ impl Worker {
         }
         let since = if self.is_new { self.started } else { Instant::now() };
         self.is_new = false;
-        self.is_asked.store(true, Ordering::SeqCst);
+        self.n_asked.fetch_add(1, Ordering::SeqCst);
         let sent = self.batches.as_ref().map(|batches| batches.send(batch.clone()));
         let mut unread = match sent {
             Some(Ok(())) => None,
@@ -242,16 +262,48 @@ impl Worker {
         }
     }
 
-    /// Ends the process by ending its input, and kills what is left of it.
-    pub(super) fn end(mut self) -> Result<(), Failure> {
+    /// Nothing more will be sent: the process is to end.
+    pub(super) fn close(&mut self) {
         self.batches = None;
-        let until = Instant::now() + LAST_WORDS;
+    }
+
+    /// Waits until the process ends by itself, and kills it where it does not.
+    ///
+    /// # Errors
+    /// It wrote something behind its last answer.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.close();
+        let until = Instant::now() + FAREWELL;
+        let rest = self.rest(until);
+        if let Some(Err(failure)) = rest {
+            return Err(failure);
+        }
+        while !self.has_ended() && Instant::now() < until {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        let (hook, worker) = (&self.name, self.number);
+        if self.has_ended() {
+            let status = self.child.wait().ok().filter(|status| !status.success());
+            if let Some(how) = status.map(how) {
+                warn!(hook, worker, how, "a hook failed when all was answered");
+            }
+            return Ok(());
+        }
+        warn!(hook, worker, "a hook did not end when its input did, and is killed");
+        self.kill();
+        // What it wrote before.
+        self.rest(Instant::now() + LAST_BREATHS).unwrap_or(Ok(()))
+    }
+
+    /// What comes until its output ends, or is no stream; `None` where neither happens in time.
+    fn rest(&mut self, until: Instant) -> Option<Result<(), Failure>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
-                Ok(Event::Broken(Broken::Garbled(how))) => return Err(Failure::Garbled(how)),
-                Ok(Event::Answer(_) | Event::Unread | Event::Notice(_)) => {}
-                Ok(Event::Ended | Event::Broken(_)) | Err(_) => return Ok(()),
+                Ok(Event::Broken(Broken::Garbled(how))) => return Some(Err(Failure::Garbled(how))),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return Some(Ok(())),
+                Err(RecvTimeoutError::Timeout) => return None,
             }
         }
     }
@@ -338,7 +390,8 @@ fn write(
     tell: &SyncSender<Event>,
 ) {
     let written = || -> Result<(), arrow_schema::ArrowError> {
-        let mut writer = StreamWriter::try_new_buffered(stdin, schema)?;
+        let numbered = Numbered::new(BufWriter::new(stdin));
+        let mut writer = StreamWriter::try_new(numbered, schema)?;
         writer.flush()?;
         while let Ok(batch) = batches.recv() {
             writer.write(&batch)?;
@@ -353,18 +406,25 @@ fn write(
     }
 }
 
-fn read(stdout: ChildStdout, most_bytes: u64, is_asked: Arc<AtomicBool>, tell: &SyncSender<Event>) {
-    let mut frames = Frames::new(BufReader::new(stdout), most_bytes, is_asked);
+fn read(mut frames: Frames<BufReader<ChildStdout>>, tell: &SyncSender<Event>) {
     loop {
-        let (event, is_last) = match frames.next() {
-            Ok(Some(Frame::Batch(batch))) => (Event::Answer(batch), false),
-            Ok(Some(Frame::Notice(notice))) => (Event::Notice(notice), false),
-            Ok(None) => (Event::Ended, true),
-            Err(broken) => (Event::Broken(broken), true),
+        let event = match frames.next() {
+            Ok(Some(Frame::Batch(batch))) => Event::Answer(batch),
+            Ok(Some(Frame::Notice(notice))) => Event::Notice(notice),
+            Ok(None) => break,
+            Err(broken) => {
+                tell.send(Event::Broken(broken)).ok();
+                return;
+            }
         };
-        if tell.send(event).is_err() || is_last {
+        if tell.send(event).is_err() {
             return;
         }
+    }
+    if tell.send(Event::Ended).is_ok()
+        && let Err(broken) = frames.rest()
+    {
+        tell.send(Event::Broken(broken)).ok();
     }
 }
 
