@@ -51,6 +51,9 @@ fn text(report: &CheckReport) -> String {
         let files = field.files.join(" ");
         line("field", format!("{:<names$}  {:<forms$}  {files}", field.name, field.form));
     }
+    for learned in &report.learned {
+        line("learned", learned.text());
+    }
     line("sample", format!("{} went through", counted(report.sample_rows, "row")));
     if let Some(bytes) = report.row_bytes {
         line("row", format!("about {}", HumanBytes(bytes)));

@@ -64,6 +64,9 @@ fn text(report: &PlanReport) -> String {
     if let Some(rows) = report.rows {
         line("rows", HumanCount(rows).to_string());
     }
+    for learned in &report.learned {
+        line("learned", learned.text());
+    }
     let in_state = |state: PartitionState| {
         let some = report.partitions.iter().filter(move |p| p.state == state);
         some.fold((0_u64, 0_u64), |(n, bytes), p| (n + 1, bytes + p.bytes))

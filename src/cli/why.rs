@@ -40,6 +40,10 @@ pub(super) fn lines(report: &PlanReport, why: &Why, line: &mut impl FnMut(&str, 
         line("", "fields of a row that differ:".to_owned());
         differing(&why.fields, line);
     }
+    if !why.learned.is_empty() {
+        line("", "columns that are learned and differ from those of the last run:".to_owned());
+        differing(&why.learned, line);
+    }
     let to_build = why.partitions.len();
     let reused = report.partitions.len().saturating_sub(to_build);
     line("", format!("{} reused as built", counted(reused as u64, "partition")));

@@ -1,7 +1,7 @@
 //! `work/plan.json`: the facts that were fixed when a build was planned.
 //!
-//! A fact (the types of a source's columns, the cut points of a file) is kept with what it was learned
-//! from: an input, and how it looked. It holds as long as that is the same, and is learned again when
+//! A fact (the types of a source's columns, the cut points of a file, the columns of a hook) is kept with
+//! what it was learned from: an input, and how it looked. It holds as long as that is the same, and is learned again when
 //! it is not. Whoever learns from the same bytes learns the same, so a build that grew holds the facts
 //! of one from scratch.
 //!
@@ -41,6 +41,12 @@ impl LearnedFrom {
         Self { path: path.to_owned(), root: hashed_root(root), stamp }
     }
 
+    /// Where the input is, below its root.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     fn holds(&self, now: &Self, fingerprinting: Fingerprinting) -> bool {
         (&self.path, &self.root) == (&now.path, &now.root)
             && self.stamp.holds(&now.stamp, fingerprinting)
@@ -65,6 +71,18 @@ impl<T> Fact<T> {
     }
 }
 
+/// Columns of a transform, with all that they were learned from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearnedOutput {
+    /// The first input, what belongs to it, and files of the definition.
+    pub from: Vec<LearnedFrom>,
+    /// Types of the columns that the transform was given.
+    pub given: Value,
+    /// Types of those that it answered with.
+    pub value: Value,
+}
+
 /// All planning facts of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +94,9 @@ pub struct Facts {
     /// Whether a retry of rejects was begun and has not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retrying: bool,
+    /// Columns of transforms, by transform.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, LearnedOutput>,
     /// Records that are not adopted although their contents agree: their rejects are tried again.
     pub set_aside: BTreeSet<String>,
     version: u32,
@@ -83,8 +104,8 @@ pub struct Facts {
 
 impl Default for Facts {
     fn default() -> Self {
-        let (cuts, schemas, set_aside) = Default::default();
-        Self { cuts, schemas, retrying: false, set_aside, version: VERSION }
+        let (cuts, schemas, outputs, set_aside) = Default::default();
+        Self { cuts, schemas, retrying: false, outputs, set_aside, version: VERSION }
     }
 }
 
@@ -129,6 +150,20 @@ impl Facts {
     #[must_use]
     pub fn schema(&self, source: &str, now: &LearnedFrom, by: Fingerprinting) -> Option<&Value> {
         self.schemas.get(source)?.holds(now, by)
+    }
+
+    /// The columns learned for a transform, if they were learned from just that.
+    #[must_use]
+    pub fn output(
+        &self,
+        transform: &str,
+        now: &[LearnedFrom],
+        given: &Value,
+        by: Fingerprinting,
+    ) -> Option<&Value> {
+        let LearnedOutput { from, given: seen, value } = self.outputs.get(transform)?;
+        let holds = from.len() == now.len() && from.iter().zip(now).all(|(a, b)| a.holds(b, by));
+        (holds && seen == given).then_some(value)
     }
 
     /// The cut points of a file of a source, if they were learned from just that.

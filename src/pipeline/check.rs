@@ -48,6 +48,7 @@ impl Pipeline {
             inputs: plan.inputs().count() as u64,
             input_bytes: plan.inputs().map(|input| input.size).sum(),
             sources: self.source_reports(&plan),
+            learned: self.learned_reports(&plan.learned),
             sample_rows: sample.rows,
             row_bytes,
             free_bytes,
@@ -148,7 +149,7 @@ impl Pipeline {
 }
 
 /// What a run says when `stage` fails.
-fn failed(stage: &str, source: StageError) -> PipelineError {
+pub(super) fn failed(stage: &str, source: StageError) -> PipelineError {
     PipelineError::from(Failed::Cause { stage: stage.to_owned(), source })
 }
 

@@ -13,8 +13,9 @@ use std::time::SystemTime;
 use arrow_schema::SchemaRef;
 
 use super::assembly::SourceStage;
+use super::learned::First;
 use super::{Pipeline, PipelineError};
-use crate::dataset::facts::{Fact, Facts, LearnedFrom};
+use crate::dataset::facts::{Fact, Facts, LearnedFrom, LearnedOutput};
 use crate::dataset::plan as division;
 use crate::fingerprint::{Stamp, types_from_json, types_to_json};
 use crate::inputs::Input;
@@ -37,6 +38,8 @@ pub(super) struct Listed {
     pub(super) schema: RowSchema,
     /// What was learned of the columns.
     pub(super) schemas: BTreeMap<String, Fact<serde_json::Value>>,
+    /// The columns of transforms that were learned, by transform.
+    pub(super) learned: BTreeMap<String, LearnedOutput>,
 }
 
 /// What a source lists.
@@ -60,6 +63,14 @@ impl Listed {
 impl Pipeline {
     /// Lists the inputs and types the whole graph: what can be wrong before anything is written.
     pub(super) fn list(&self) -> Result<Listed, PipelineError> {
+        self.list_until(&|| false)
+    }
+
+    /// The same, given up where a transform is asked something when the run is stopped.
+    pub(super) fn list_until(
+        &self,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Listed, PipelineError> {
         let at = SystemTime::now();
         let mut listed = Vec::new();
         for (stage, place) in self.sources.iter().zip(&self.definition.places) {
@@ -79,6 +90,11 @@ impl Pipeline {
             own.push(self.columns_of(stage, inputs.first(), at, &facts, &mut schemas)?);
         }
         let columns = self.common_columns(&own, &listed)?;
+        let mut inputs = self.sources.iter().zip(&listed).zip(&own);
+        let first = inputs.find_map(|((stage, inputs), own)| {
+            Some(First { stage, input: inputs.first()?, own, at })
+        });
+        let learned = self.learn(first, &columns, &facts, is_stopped)?;
         let schema = self.row_schema(&columns)?;
         let mut sources = Vec::new();
         for ((stage, inputs), own) in self.sources.iter().zip(listed).zip(own) {
@@ -90,7 +106,7 @@ impl Pipeline {
             };
             sources.push(ListedSource { inputs, columns: own, alignment });
         }
-        Ok(Listed { at, sources, columns, schema, schemas })
+        Ok(Listed { at, sources, columns, schema, schemas, learned })
     }
 
     /// The columns of a source, from the first of its inputs or what was learned from it before.

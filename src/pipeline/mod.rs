@@ -18,6 +18,7 @@ mod error;
 mod expected;
 mod given;
 mod groups;
+mod learned;
 mod listed;
 mod live;
 mod memory;
@@ -46,8 +47,8 @@ pub use memory::{HookBound, MemoryBound};
 pub use plan::Hashed;
 pub use rejects::RejectReport;
 pub use report::{
-    CacheReport, CheckReport, FieldReport, InternReport, KnownReport, PartitionReport,
-    PartitionState, PlanReport, REPORT_VERSION, Report, SourceReport, StageReport,
+    CacheReport, CheckReport, ColumnReport, FieldReport, InternReport, KnownReport, LearnedReport,
+    PartitionReport, PartitionState, PlanReport, REPORT_VERSION, Report, SourceReport, StageReport,
 };
 pub use rows::{NoText, Piece, Rows};
 pub use test::{CaseReport, FailureReport, TestReport};

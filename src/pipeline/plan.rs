@@ -22,7 +22,7 @@ use super::{
 };
 use crate::cache;
 use crate::dataset::adopt::Adopter;
-use crate::dataset::facts::Facts;
+use crate::dataset::facts::{Facts, LearnedOutput};
 use crate::dataset::merge::MERGE_BYTES;
 use crate::dataset::record::RecordName;
 use crate::dataset::retry::Retry;
@@ -52,6 +52,8 @@ pub(super) struct Plan {
     pub(super) sources: Vec<ListedSource>,
     /// The partitions, in dataset order.
     pub(super) partitions: Vec<Planned>,
+    /// The columns of transforms that were learned, by transform.
+    pub(super) learned: BTreeMap<String, LearnedOutput>,
     /// Digests of inputs seen before.
     pub(super) stamps: Arc<Stamps>,
     /// What planning had to hash.
@@ -191,6 +193,7 @@ impl Pipeline {
             inputs: plan.inputs().count() as u64,
             input_bytes: plan.inputs().map(|input| input.size).sum(),
             sources: self.source_reports(plan),
+            learned: self.learned_reports(&plan.learned),
             hashed: plan.hashed,
             rows: rows.map(|n| n.min(limit)),
             free_bytes: self.storage.free_bytes(self.home.dir())?,
@@ -268,22 +271,11 @@ impl Pipeline {
     ) -> Result<Plan, PipelineError> {
         let bound_of = |to_build: usize, largest| self.bound(&listed, to_build, largest);
         let mut facts = Facts::read(&*self.storage, &self.home)?;
-        let mut divided = Vec::new();
-        let mut cuts = BTreeMap::new();
-        for (source, (stage, of_stage)) in self.sources.iter().zip(&listed.sources).enumerate() {
-            let (parts, learned) = self.divide(stage, &of_stage.inputs, listed.at, &facts)?;
-            divided.extend(parts.into_iter().map(|part| (source, part)));
-            cuts.insert(stage.name().to_owned(), learned);
-        }
-        (facts.cuts, facts.schemas) = (cuts, listed.schemas.clone());
+        let divided = self.divide_all(&listed, &mut facts)?;
         if let Some(place) = place {
             facts.write(place)?;
         }
-        let types = types_to_json(&listed.columns).map_err(|error| PipelineError::Stage {
-            stage: self.sources.first().map_or("", SourceStage::name).to_owned(),
-            message: error.to_string(),
-            hint: Some(error.hint().to_owned()),
-        })?;
+        let types = self.types_of(&listed)?;
         let by = self.definition.run.fingerprint;
         let stamps = Arc::new(match place {
             Some(place) => Stamps::open(place, by, listed.at)?,
@@ -359,13 +351,57 @@ impl Pipeline {
         let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
         let bound = bound_of(n_to_build, largest_part)?;
         drop(digests);
-        let Listed { schema, sources, columns, .. } = listed;
+        let Listed { schema, sources, columns, learned, .. } = listed;
         let files = hook_files.into_iter().map(|(input, b3)| (input.path, b3)).collect();
         let retry = match place {
             Some(place) => again.retry(place, facts, &partitions)?,
             None => None,
         };
-        Ok(Plan { schema, sources, partitions, stamps, hashed, bound, retry, columns, files })
+        Ok(Plan {
+            schema,
+            sources,
+            partitions,
+            learned,
+            stamps,
+            hashed,
+            bound,
+            retry,
+            columns,
+            files,
+        })
+    }
+
+    /// Divides the inputs of all sources; facts become those of what is listed.
+    fn divide_all(
+        &self,
+        listed: &Listed,
+        facts: &mut Facts,
+    ) -> Result<Vec<(usize, division::Planned)>, PipelineError> {
+        let mut divided = Vec::new();
+        let mut cuts = BTreeMap::new();
+        for (source, (stage, of_stage)) in self.sources.iter().zip(&listed.sources).enumerate() {
+            let (parts, learned) = self.divide(stage, &of_stage.inputs, listed.at, facts)?;
+            divided.extend(parts.into_iter().map(|part| (source, part)));
+            cuts.insert(stage.name().to_owned(), learned);
+        }
+        (facts.cuts, facts.schemas) = (cuts, listed.schemas.clone());
+        facts.outputs.clone_from(&listed.learned);
+        Ok(divided)
+    }
+
+    /// What a slot says of types: those of the columns of sources, and those that were learned.
+    fn types_of(&self, listed: &Listed) -> Result<serde_json::Value, PipelineError> {
+        let types = types_to_json(&listed.columns).map_err(|error| PipelineError::Stage {
+            stage: self.sources.first().map_or("", SourceStage::name).to_owned(),
+            message: error.to_string(),
+            hint: Some(error.hint().to_owned()),
+        })?;
+        if listed.learned.is_empty() {
+            return Ok(types);
+        }
+        let learned = listed.learned.iter().map(|(name, it)| (name.clone(), it.value.clone()));
+        let learned: serde_json::Map<_, _> = learned.collect();
+        Ok(serde_json::json!({"columns": types, "learned": learned}))
     }
 
     /// Source rows of inputs, where they are known without reading them.

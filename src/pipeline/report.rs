@@ -146,6 +146,9 @@ pub struct PlanReport {
     pub input_bytes: u64,
     /// What each source lists, in dataset order.
     pub sources: Vec<SourceReport>,
+    /// Columns of transforms that were learned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<LearnedReport>,
     /// What had to be hashed to know what is done.
     pub hashed: Hashed,
     /// Rows, where they are known without reading.
@@ -161,6 +164,36 @@ pub struct PlanReport {
     pub partitions: Vec<PartitionReport>,
     /// The memory bound and how it comes about.
     pub memory: super::MemoryBound,
+}
+
+/// The columns of a transform that were learned.
+#[derive(Debug, Clone, Serialize)]
+pub struct LearnedReport {
+    /// The transform.
+    pub transform: String,
+    /// The input that it was learned from.
+    pub from: String,
+    /// Its columns.
+    pub columns: Vec<ColumnReport>,
+}
+
+/// One column, for people.
+#[derive(Debug, Clone, Serialize)]
+pub struct ColumnReport {
+    /// Its name.
+    pub name: String,
+    /// `float32[256]`, `int64, nullable`.
+    pub form: String,
+}
+
+impl LearnedReport {
+    /// ``features: embedding float32[256] (from `a.csv`)``.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let columns: Vec<_> =
+            self.columns.iter().map(|column| format!("{} {}", column.name, column.form)).collect();
+        format!("{}: {} (from `{}`)", self.transform, columns.join("; "), self.from)
+    }
 }
 
 /// What a source lists.
@@ -234,6 +267,9 @@ pub struct CheckReport {
     pub input_bytes: u64,
     /// What each source lists, in dataset order.
     pub sources: Vec<SourceReport>,
+    /// Columns of transforms that were learned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<LearnedReport>,
     /// Rows of the batches that were sent through, the first of each source.
     pub sample_rows: u64,
     /// Bytes that a row of the sample takes in the dataset, on average.

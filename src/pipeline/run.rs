@@ -46,7 +46,9 @@ impl Pipeline {
     ) -> Result<Report, PipelineError> {
         let began = Instant::now();
         let pipeline = Arc::clone(self);
-        let prepared = on_thread(move || pipeline.prepare()).await?;
+        let stopped = stop.clone();
+        let prepare = move || pipeline.prepare(&|| stopped.is_cancelled());
+        let prepared = on_thread(prepare).await?;
         let Prepared { place, plan, caches } = prepared;
         let plan = Arc::new(plan);
         info!(
@@ -115,9 +117,9 @@ impl Pipeline {
         ended
     }
 
-    fn prepare(&self) -> Result<Prepared, PipelineError> {
+    fn prepare(&self, is_stopped: &dyn Fn() -> bool) -> Result<Prepared, PipelineError> {
         // A definition that is wrong leaves no folder behind.
-        let listed = self.list()?;
+        let listed = self.list_until(is_stopped)?;
         self.refuse_memory(&listed)?;
         let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
         let plan = self.plan_with(listed, Some(&place))?;

@@ -11,15 +11,21 @@ use crate::sources::SourceError;
 use crate::sources::input::Folder;
 
 impl Pipeline {
+    /// The folder that holds them, and where it is, as text.
+    pub(super) fn hook_folder(&self) -> (Folder, String) {
+        let folder = Folder::new(&self.definition.folder);
+        let absolute = std::path::absolute(folder.root());
+        let root = absolute.unwrap_or_else(|_| folder.root().to_owned()).display().to_string();
+        (folder, root)
+    }
+
     /// The files that the transforms name, each with its digest as hex digits.
     pub(super) fn hook_files(
         &self,
         stamps: &Stamps,
         hashed: &mut Hashed,
     ) -> Result<Vec<(Input, String)>, PipelineError> {
-        let folder = Folder::new(&self.definition.folder);
-        let absolute = std::path::absolute(folder.root());
-        let root = absolute.unwrap_or_else(|_| folder.root().to_owned()).display().to_string();
+        let (folder, root) = self.hook_folder();
         let mut found: Vec<(Input, String)> = Vec::new();
         for (name, transform) in self.named_transforms() {
             for path in transform.files() {

@@ -115,18 +115,19 @@ impl Pipeline {
 
     fn try_all(&self) -> Result<Vec<CaseReport>, PipelineError> {
         let cases = &self.definition.tests;
-        let columns = if cases.iter().all(|case| case.types.is_some()) {
-            None
-        } else {
-            Some(self.list()?.columns)
-        };
-        let one = |(index, test): (usize, &TestCase)| {
+        let range_of = |test: &TestCase| {
             let named = |name: &String| self.named_transforms().position(|it| it.0 == name);
-            let range = match test.stage.as_ref().and_then(named) {
+            match test.stage.as_ref().and_then(named) {
                 Some(stage) => stage..stage + 1,
                 None => 0..self.transforms.len(),
-            };
-            self.try_one(&Trial { index: index.to_string(), test, range }, columns.as_ref())
+            }
+        };
+        let needs_inputs = |test: &TestCase| test.types.is_none() || self.learns(range_of(test));
+        let columns =
+            if cases.iter().any(needs_inputs) { Some(self.list()?.columns) } else { None };
+        let one = |(index, test): (usize, &TestCase)| {
+            let trial = Trial { index: index.to_string(), test, range: range_of(test) };
+            self.try_one(&trial, columns.as_ref())
         };
         cases.iter().enumerate().map(one).collect()
     }

@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::assembly::SourceStage;
+use super::learned::by_column;
 use super::plan::{Plan, Planned};
 use super::{Hashed, Pipeline, PipelineError};
 use crate::dataset::difference::{Difference, differences};
+use crate::dataset::facts::Facts;
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::{Contents, Record, RecordName};
 use crate::dataset::stamps::Stamps;
@@ -36,6 +38,8 @@ pub struct Why {
     pub definition: Option<OtherDefinition>,
     /// How the fields of a row differ from those of the generation.
     pub fields: Vec<Difference>,
+    /// How columns that were learned differ from those of the last run.
+    pub learned: Vec<Difference>,
     /// The reasons, with counts and examples.
     pub reasons: Vec<ReasonCount>,
     /// The reasons of each partition that will be built.
@@ -96,6 +100,8 @@ pub enum Reason {
     SideInput,
     /// Columns have other types, or the row other fields.
     Types,
+    /// Columns that are learned of a transform are others.
+    Learned,
     /// `limit_rows` leaves it another number of rows.
     Limit,
     /// The inputs are the same, but others stand with them.
@@ -121,6 +127,7 @@ impl Reason {
             Self::Content => "changed: size and time of modification equal, content differs",
             Self::SideInput => "side input changed",
             Self::Types => "columns have other types",
+            Self::Learned => "what was learned of a hook's columns is different",
             Self::Limit => "limit_rows leaves another number of rows",
             Self::Regrouped => "the same, but grouped otherwise",
             Self::Unanswered => "a hook is asked again about rows that it did not answer",
@@ -204,6 +211,7 @@ struct Search<'a> {
     /// The same, with size and time of modification alone believed.
     by_stat: Stamps,
     is_other_row: bool,
+    is_learned_anew: bool,
     counts: BTreeMap<Reason, (u64, BTreeSet<String>)>,
     hashed: Hashed,
 }
@@ -238,6 +246,9 @@ impl Search<'_> {
         }
         if self.is_other_row {
             found.insert((Reason::Types, String::new()));
+        }
+        if self.is_learned_anew {
+            found.insert((Reason::Learned, String::new()));
         }
         if found.is_empty() {
             let same = old.iter().find(|record| record.slot == planned.slot);
@@ -370,6 +381,7 @@ impl Pipeline {
                 generation: None,
                 definition: self.nearest_definition()?,
                 fields: Vec::new(),
+                learned: Vec::new(),
                 reasons: if n > 0 { vec![first] } else { Vec::new() },
                 partitions: to_build().map(of).collect(),
                 hashed: Hashed::default(),
@@ -377,6 +389,8 @@ impl Pipeline {
         };
         let before = Before::of(self, &manifest, plan)?;
         let fields = differences(&manifest.dataset.schema, &plan.schema.to_json());
+        let facts = Facts::read(&*self.storage, &self.home)?;
+        let learned = differences(&by_column(&facts.outputs), &by_column(&plan.learned));
         let mut search = Search {
             before: &before,
             stamps: &plan.stamps,
@@ -387,6 +401,7 @@ impl Pipeline {
                 plan.stamps.listed_at(),
             )?,
             is_other_row: !fields.is_empty(),
+            is_learned_anew: !learned.is_empty(),
             counts: BTreeMap::new(),
             hashed: Hashed::default(),
         };
@@ -409,6 +424,7 @@ impl Pipeline {
             generation: Some(sentinel.manifest().to_owned()),
             definition: None,
             fields,
+            learned,
             reasons: reasons.collect(),
             partitions,
             hashed: search.hashed,

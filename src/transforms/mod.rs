@@ -33,7 +33,7 @@ use crate::cache::{CacheError, Section};
 use crate::fingerprint::CompatSignature;
 pub use crate::sources::SettingsError;
 pub(crate) use hook::ColumnSettings;
-pub use hook::{HookError, become_hook};
+pub use hook::{HookError, become_hook, type_text};
 
 /// Every kind of transform, by name.
 pub static TRANSFORMS: &[TransformType] = &[
@@ -109,6 +109,12 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// What learns the columns that it adds, where the definition leaves them out. It is asked, or taught,
+    /// before anything else is done with the transform.
+    fn learner(&self) -> Option<&dyn Learner> {
+        None
+    }
+
     /// A run begins: what people may want to read later goes to `notes`.
     fn begin(&self, _notes: Arc<dyn Notes>) {}
 
@@ -119,6 +125,26 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
     fn end(&self) -> Result<(), TransformError> {
         Ok(())
     }
+}
+
+/// A transform whose columns are learned from what it makes of a first batch.
+pub trait Learner {
+    /// The columns that it adds to those of `batch`, found out by computing them.
+    ///
+    /// # Errors
+    /// As [`Transform::apply`], and rows from which nothing can be learned.
+    fn learn(
+        &self,
+        stage: Stage,
+        batch: &Batch,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Schema, TransformError>;
+
+    /// From now on it adds these columns, which were learned from the input at `path`.
+    ///
+    /// # Errors
+    /// What comes to light when those end that computed others.
+    fn teach(&self, columns: &Schema, path: &str) -> Result<(), TransformError>;
 }
 
 /// Where and how a transform keeps what it answers.

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -154,6 +155,79 @@ def changes_type(batch):
 
 def other_name(batch):
     return {"y": batch["n"]}
+
+
+def undeclared(batch):
+    n = batch["n"].to_numpy()
+    return {
+        "x": n,
+        "pair": np.repeat(n, 2).reshape(-1, 2).astype("f4"),
+        "bag": [np.arange(i % 3, dtype="i2") for i in n],
+        "word": [None if i == 1 else f"w{i}" for i in n],
+        "of": [{"n": int(i)} for i in n],
+    }
+
+
+def changes_named(batch):
+    return {"x": changes_type(batch)}
+
+
+def adds_column(batch):
+    n = batch["n"].to_numpy()
+    return {"x": n, "y": n} if 5 in n else {"x": n}
+
+
+def null_later(batch):
+    return {"x": [None if n == 5 else n for n in batch["n"].to_pylist()]}
+
+
+def nothing_at_first(batch):
+    return {"x": [n if n > 5 else None for n in batch["n"].to_pylist()]}
+
+
+def empty_lists_at_first(batch):
+    return {"x": [[] if n < 4 else [n] for n in batch["n"].to_pylist()]}
+
+
+def raises_at_first(batch):
+    if batch["n"][0].as_py() < 4:
+        raise ValueError("not yet")
+    return {"x": batch["n"]}
+
+
+def raises_named(batch):
+    for n in batch["n"].to_pylist():
+        if n in (1, 5):
+            raise ValueError("no luck")
+    return {"x": batch["n"]}
+
+
+def exits_named(batch):
+    if 1 in batch["n"].to_pylist():
+        os._exit(3)
+    return {"x": batch["n"]}
+
+
+def logged(batch, of, by, name):
+    """Which rows it was asked about stands in a file."""
+    values = batch[of].to_pylist()
+    with open(f"{name}.txt", "a") as log:
+        log.write(",".join(map(str, values)) + "\n")
+    if os.path.exists("hanging") and 4 in values:
+        time.sleep(3600)
+    return {name: [v * by for v in values], f"{name}_at": [None if v == 2 else v for v in values]}
+
+
+def copies(batch):
+    """None of an even number, three of an odd one."""
+    odd = [i for i, n in enumerate(batch["n"].to_pylist()) if n % 2 == 1]
+    parent = np.repeat(np.array(odd, "i8"), 3)
+    n = batch["n"].to_numpy()[parent]
+    return {"parent": parent, "copy": n * 10 + np.tile(np.arange(3), len(odd)), "even": n.astype("f4")}
+
+
+def one_more(batch):
+    return {"y": batch["copy"].to_numpy() + 1}
 
 
 version = 3

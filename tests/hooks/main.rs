@@ -21,6 +21,7 @@ mod hook;
 mod kills;
 mod kinds;
 mod known;
+mod learned;
 mod memory;
 mod misbehaviour;
 mod python;

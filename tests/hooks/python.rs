@@ -27,11 +27,11 @@ max_row_bytes = "64KiB"
 /// The columns of most entries.
 const X: &str = "output.x = { dtype = \"int64\" }";
 
-fn definition(entry: &str, more: &str) -> String {
+pub(crate) fn definition(entry: &str, more: &str) -> String {
     DEFINITION.replace("ENTRY", entry).replace("MORE", more)
 }
 
-fn place(entry: &str, more: &str) -> Place {
+pub(crate) fn place(entry: &str, more: &str) -> Place {
     let place = Place::new();
     let line = |n: usize| format!("{{\"n\": {n}, \"text\": \"{}\"}}\n", ["a", "bc"][n % 2]);
     place.write("a.jsonl", (0..12).map(line).collect::<String>());
@@ -41,7 +41,7 @@ fn place(entry: &str, more: &str) -> Place {
 }
 
 /// How often Python was started.
-fn n_starts(place: &Place) -> usize {
+pub(crate) fn n_starts(place: &Place) -> usize {
     fs::read_to_string(place.path("starts.txt")).unwrap_or_default().lines().count()
 }
 

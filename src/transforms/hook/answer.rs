@@ -26,10 +26,16 @@ const HOOK_NULL: &str = "hook_null";
 /// Code of a row with a NaN where there may be none.
 const HOOK_NAN: &str = "hook_nan";
 
-/// What was declared of answers.
+/// What to do about an answer unlike the one that columns were learned from.
+const ALIKE: &str = "let all answers have the same columns, types and shapes, and declare in `output` what the \
+                     first does not tell";
+
+/// What was declared of answers, or learned.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declared<'a> {
     pub(super) fields: &'a [Field],
+    /// The input that they were learned from, where the definition leaves them out.
+    pub(super) learned_from: Option<&'a str>,
     pub(super) nan: Nan,
     /// Most bytes of one.
     pub(super) answer_bytes: u64,
@@ -39,7 +45,7 @@ pub(super) struct Declared<'a> {
 pub(super) fn fit(
     answer: &RecordBatch,
     n_rows: usize,
-    Declared { fields, answer_bytes, .. }: Declared<'_>,
+    Declared { fields, learned_from, answer_bytes, .. }: Declared<'_>,
 ) -> Result<Vec<ArrayRef>, TransformError> {
     if answer.num_rows() != n_rows {
         let (came, hint) =
@@ -51,25 +57,36 @@ pub(super) fn fit(
     if let Some(other) =
         schema.fields().iter().find(|f| fields.iter().all(|d| d.name() != f.name()))
     {
-        let message = format!("it answered with a column `{}` that is not declared", other.name());
-        return Err(HookError::misfit(message, "add it to `output`, or leave it out").into());
+        let (known, hint) = match learned_from {
+            Some(path) => (format!("was not learned from `{path}`"), ALIKE),
+            None => ("is not declared".to_owned(), "add it to `output`, or leave it out"),
+        };
+        let message = format!("it answered with a column `{}` that {known}", other.name());
+        return Err(HookError::misfit(message, hint).into());
     }
     let mut columns = Vec::with_capacity(fields.len());
     let mut taken_bytes = memory_bytes(answer) as u64;
     for field in fields {
         let Some(column) = answer.column_by_name(field.name()) else {
-            let message = format!("its answer lacks the column `{}`", field.name());
-            return Err(HookError::misfit(message, "`output` says what it answers with").into());
+            let (known, hint) = match learned_from {
+                Some(path) => (format!(" that was learned from `{path}`"), ALIKE),
+                None => (String::new(), "`output` says what it answers with"),
+            };
+            let message = format!("its answer lacks the column `{}`{known}", field.name());
+            return Err(HookError::misfit(message, hint).into());
         };
         let came = column.data_type();
         if !is_same(field.data_type(), came) {
-            let message = format!(
-                "`output.{}` declares {}, and it answered with {}",
-                field.name(),
-                shown(field.data_type()),
-                shown(came)
-            );
-            let hint = "make the declaration and the answer agree, in type and in shape";
+            let (name, wanted) = (field.name(), type_text(field.data_type()));
+            let known = match learned_from {
+                Some(path) => format!("column `{name}` was learned from `{path}` as {wanted}"),
+                None => format!("`output.{name}` declares {wanted}"),
+            };
+            let message = format!("{known}, and it answered with {}", type_text(came));
+            let hint = match learned_from {
+                Some(_) => ALIKE,
+                None => "make the declaration and the answer agree, in type and in shape",
+            };
             return Err(HookError::misfit(message, hint).into());
         }
         if has_inner_nulls(column) {
@@ -126,7 +143,8 @@ fn is_same(declared: &DataType, came: &DataType) -> bool {
 }
 
 /// A type as people write it: `float32[28, 28]`, `float32[n, 3]`.
-pub(super) fn shown(of: &DataType) -> String {
+#[must_use]
+pub fn type_text(of: &DataType) -> String {
     let mut shape: Vec<String> = Vec::new();
     let mut inner = of;
     loop {
@@ -282,7 +300,7 @@ mod tests {
         answer_bytes: u64,
     ) -> Result<Checked, TransformError> {
         let fields = [field];
-        let declared = Declared { fields: &fields, nan, answer_bytes };
+        let declared = Declared { fields: &fields, learned_from: None, nan, answer_bytes };
         let columns = fit(answer, n_rows, declared)?;
         let bad = judge(&columns, declared);
         Ok((columns, bad))

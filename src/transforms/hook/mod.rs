@@ -8,8 +8,9 @@
 //! kinds of them; `transform` asks about batches; `known` asks only about what no feature cache holds;
 //! `call` asks about one batch, whatever happens; `pool` has the processes, `worker` is one of them;
 //! `numbered` tells batches apart in what it is sent; `frames` reads what it writes, into `spares`, and
-//! what is said of it (`notice`); `answer` checks it; `spread` is for hooks that make any number of rows
-//! of one; [`become_hook`] is how this program becomes the hook.
+//! what is said of it (`notice`); `answer` checks it, `learn` learns from it where nothing is declared;
+//! `spread` is for hooks that make any number of rows of one; [`become_hook`] is how this program becomes
+//! the hook.
 //!
 //! Invariants:
 //! 1. A hook is asked about the same batches in every run ([`super::Batching`]), and each answer that
@@ -24,6 +25,7 @@ mod error;
 mod exec;
 mod frames;
 mod known;
+mod learn;
 mod notice;
 mod numbered;
 mod pool;
@@ -35,6 +37,7 @@ mod spread;
 mod transform;
 mod worker;
 
+pub use answer::type_text;
 pub use error::HookError;
 pub use exec::become_hook;
 pub(crate) use settings::OutputSettings as ColumnSettings;

@@ -245,6 +245,9 @@ def of_items(items, declared, is_json):
     dtype = DTYPES.get(declared.get("dtype"))
     if first is None:
         return pa.nulls(len(items), arrow_type(declared)), None
+    if "dtype" not in declared and all(isinstance(x, (list, tuple)) and np.size(x) == 0 for x in there):
+        # Lists without entries tell no type.
+        return pa.nulls(len(items)), None
     arrays = [None if item is None else as_item(item, dtype) for item in items]
     shapes = {array.shape for array in arrays if array is not None}
     absent = np.array([item is None for item in items]) if len(there) < len(items) else None

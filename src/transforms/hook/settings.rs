@@ -25,8 +25,10 @@ pub(super) struct HookSettings {
     /// The columns that it is sent; all of them, if it is left out.
     #[serde(default)]
     pub(super) input: Option<Vec<String>>,
-    /// The columns that it answers with.
-    pub(super) output: BTreeMap<String, OutputSettings>,
+    /// The columns that it answers with; learned from its answer to the first rows of the first input, if
+    /// it is left out.
+    #[serde(default)]
+    pub(super) output: Option<BTreeMap<String, OutputSettings>>,
     /// How many rows it answers with to each that it is sent.
     #[serde(default)]
     pub(super) cardinality: Cardinality,

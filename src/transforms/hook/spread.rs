@@ -44,7 +44,7 @@ pub(super) fn parted(
     };
     let column = answer.column(at);
     if !column.data_type().is_integer() {
-        let kind = answer::shown(column.data_type());
+        let kind = answer::type_text(column.data_type());
         return Err(misfit(format!("its column `{PARENT}` is {kind}, and has to be of integers")));
     }
     if column.null_count() > 0 {

@@ -13,6 +13,7 @@ use super::HookError;
 use super::answer::{self, Declared};
 use super::call::{Call, Called};
 use super::known::{Answered, Counts, Keeping, Known, stored_schema};
+use super::learn::{Columns, learn, unlearned};
 use super::pool::{Launch, Pool};
 use super::settings::{Cardinality, HookSettings, declarations};
 use super::spread::{PARENT, Spread, parted};
@@ -22,8 +23,8 @@ use crate::cache::{Section, column_types};
 use crate::fingerprint::{CompatSignature, canonical_json};
 use crate::transforms::columns::{append, find, unexpected, with};
 use crate::transforms::{
-    Asked, Batching, Emit, Kept, Notes, OnError, SettingsError, Stage, Transform, TransformError,
-    TransformSpec,
+    Asked, Batching, Emit, Kept, Learner, Notes, OnError, SettingsError, Stage, Transform,
+    TransformError, TransformSpec,
 };
 
 /// The variable that tells a hook its parameters.
@@ -41,9 +42,9 @@ pub(super) struct Hook {
     name: String,
     settings: HookSettings,
     files: Vec<String>,
-    declared: Vec<Field>,
+    columns: Mutex<Arc<Columns>>,
     launch: Launch,
-    /// What tells it from others, beside the files.
+    /// What tells it from others, beside the files and the columns.
     facts: serde_json::Value,
     keeping: Keeping,
     counts: Counts,
@@ -76,9 +77,12 @@ pub(super) fn refuse(at: &str, message: &str, hint: &str) -> SettingsError {
 }
 
 /// Refuses what no process can be told.
-fn refuse_long(command: &[OsString], set: &[(String, String)]) -> Result<(), SettingsError> {
+fn refuse_long<'a>(
+    command: &[OsString],
+    set: impl IntoIterator<Item = &'a (String, String)>,
+) -> Result<(), SettingsError> {
     let arguments = command.iter().map(|argument| ("command", argument.len()));
-    let set = set.iter().map(|(name, value)| {
+    let set = set.into_iter().map(|(name, value)| {
         let key = if name == OUTPUT { "output" } else { "params" };
         (key, name.len() + "=".len() + value.len())
     });
@@ -96,6 +100,11 @@ fn refuse_long(command: &[OsString], set: &[(String, String)]) -> Result<(), Set
     Err(refuse(key, &message, hint))
 }
 
+/// What a process is told of the columns that it is to answer with, where they are known.
+fn told(fields: &[Field]) -> Option<(String, String)> {
+    (!fields.is_empty()).then(|| (OUTPUT.to_owned(), canonical_json(&declarations(fields))))
+}
+
 impl Hook {
     /// The hook that `spec` names, which is `program`.
     pub(super) fn new(
@@ -106,12 +115,13 @@ impl Hook {
         if program.id.is_empty() {
             return Err(refuse("id", "it is empty", "name what the hook computes: \"hog-v1\""));
         }
-        if settings.output.is_empty() {
-            let hint =
-                "declare its columns: output.embedding = { dtype = \"float32\", shape = [128] }";
+        let declared = settings.output.iter().flatten();
+        if settings.output.as_ref().is_some_and(BTreeMap::is_empty) {
+            let hint = "declare its columns, output.embedding = { dtype = \"float32\", shape = [128] }, or \
+                        leave `output` out, and they are learned";
             return Err(refuse("output", "the hook answers with no column", hint));
         }
-        if settings.cardinality == Cardinality::Any && settings.output.contains_key(PARENT) {
+        if settings.cardinality == Cardinality::Any && declared.clone().any(|it| it.0 == PARENT) {
             let hint = "leave it out: it only says where rows come from";
             return Err(refuse("output", "`parent` is no column of the output", hint));
         }
@@ -138,15 +148,14 @@ impl Hook {
         if settings.cache.as_ref().is_some_and(String::is_empty) {
             return Err(refuse("cache", "it is empty", "name a folder, or leave it out"));
         }
-        let declared = settings.output.iter().map(|(name, output)| output.field(name));
-        let declared = declared.collect::<Result<Vec<_>, _>>()?;
+        let declared =
+            declared.map(|(name, output)| output.field(name)).collect::<Result<Vec<_>, _>>()?;
         let params = serde_json::Value::Object(settings.params.clone().into_iter().collect());
         let mut facts = program.kind;
         facts["id"] = program.id.into();
         facts["params"] = params.clone();
         facts["rows_independent"] = settings.rows_independent.into();
         facts["cache_key"] = settings.cache_key.clone().into();
-        facts["output"] = declared.iter().map(|field| field.name().as_str()).collect();
         let keeping = Keeping {
             dir: settings.cache.as_ref().map(|dir| spec.folder.join(dir)),
             key: settings.cache_key.clone(),
@@ -156,11 +165,10 @@ impl Hook {
         files.extend(settings.files.iter().cloned());
         let mut set = program.set;
         set.push((PARAMS.to_owned(), canonical_json(&params)));
-        set.push((OUTPUT.to_owned(), canonical_json(&declarations(&declared))));
         if settings.cardinality == Cardinality::Any {
             set.push((CARDINALITY.to_owned(), "any".to_owned()));
         }
-        refuse_long(&program.command, &set)?;
+        refuse_long(&program.command, set.iter().chain(&told(&declared)))?;
         let launch = Launch {
             name: spec.name.clone(),
             command: program.command,
@@ -178,11 +186,12 @@ impl Hook {
         };
         let (name, pool, notes) = (spec.name.clone(), Mutex::default(), Mutex::default());
         let (counts, section) = (Counts::default(), Mutex::default());
+        let columns = Mutex::new(Arc::new(Columns::declared(declared)));
         Ok(Self {
             name,
             settings,
             files,
-            declared,
+            columns,
             launch,
             facts,
             keeping,
@@ -199,7 +208,9 @@ impl Hook {
             return Ok(Arc::clone(pool));
         }
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let new = Pool::new(Launch { notes, ..self.launch.clone() });
+        let mut launch = Launch { notes, ..self.launch.clone() };
+        launch.set.extend(told(&self.columns().fields));
+        let new = Pool::new(launch);
         let new = Arc::new(new.map_err(|source| HookError::Start { source })?);
         *pool = Some(Arc::clone(&new));
         Ok(new)
@@ -215,9 +226,20 @@ impl Hook {
         }
     }
 
-    fn declared(&self) -> Declared<'_> {
+    fn columns(&self) -> Arc<Columns> {
+        Arc::clone(&self.columns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on answers have these columns. A process is told when it starts: none is to be there.
+    fn set_columns(&self, columns: Columns) {
+        *self.columns.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(columns);
+    }
+
+    /// What answers must be, with these columns.
+    fn declared<'a>(&self, columns: &'a Columns) -> Declared<'a> {
         Declared {
-            fields: &self.declared,
+            fields: &columns.fields,
+            learned_from: columns.learned_from.as_deref(),
             nan: self.settings.nan,
             answer_bytes: self.settings.answer_bytes.0,
         }
@@ -234,14 +256,11 @@ impl Hook {
         call: &Call<'_>,
         question: &RecordBatch,
         rows: &RecordBatch,
+        declared: Declared<'_>,
     ) -> Result<(Answered, Option<Vec<usize>>), TransformError> {
         if let Some(section) = self.section() {
-            let known = Known {
-                section: &section,
-                keeping: &self.keeping,
-                declared: self.declared(),
-                counts: &self.counts,
-            };
+            let (keeping, counts) = (&self.keeping, &self.counts);
+            let known = Known { section: &section, keeping, declared, counts };
             return Ok((known.answer(call, question, rows)?, None));
         }
         let Called { answer, guilty, left, .. } = call.answer(question, &|_| Ok(None))?;
@@ -249,10 +268,10 @@ impl Hook {
             && self.settings.cardinality == Cardinality::Any
         {
             let (answer, ends) = parted(answer, left.len())?;
-            let columns = answer::fit(&answer, answer.num_rows(), self.declared())?;
+            let columns = answer::fit(&answer, answer.num_rows(), declared)?;
             return Ok((Answered { columns: Some(columns), guilty }, Some(ends)));
         }
-        let fit = |answer| answer::fit(&answer, left.len(), self.declared());
+        let fit = |answer| answer::fit(&answer, left.len(), declared);
         Ok((Answered { columns: answer.map(fit).transpose()?, guilty }, None))
     }
 
@@ -272,7 +291,7 @@ impl Transform for Hook {
         if let Some(name) = &self.keeping.key {
             find(input, "cache_key", name)?;
         }
-        append(input, "output", self.declared.iter().cloned())
+        append(input, "output", self.columns().fields.iter().cloned())
     }
 
     fn apply(&self, stage: Stage, batch: Batch, emit: &mut dyn Emit) -> Result<(), TransformError> {
@@ -289,7 +308,10 @@ impl Transform for Hook {
             ends_at_first: stage.on_error == OnError::Fail,
         };
         let question = self.question(&batch.rows)?;
-        let (Answered { columns, guilty }, ends) = self.answers(&call, &question, &batch.rows)?;
+        let known = self.columns();
+        let declared = self.declared(&known);
+        let answers = self.answers(&call, &question, &batch.rows, declared)?;
+        let (Answered { columns, guilty }, ends) = answers;
         let mut gone = Vec::with_capacity(guilty.len());
         for (row, bad) in guilty {
             gone.push((row, stage.settle(&batch, row, bad)?));
@@ -299,10 +321,9 @@ impl Transform for Hook {
             return Ok(emit.emit(Batch { rows: RecordBatch::new_empty(output), ..batch })?);
         };
         if let Some(ends) = ends {
-            let declared = self.declared();
             return Spread { stage, batch: &batch, columns, ends, declared, output }.emit(emit);
         }
-        let bad = answer::judge(&columns, self.declared());
+        let bad = answer::judge(&columns, declared);
         let mut gone = Vec::with_capacity(bad.len());
         for (row, bad) in bad {
             gone.push((row, stage.settle(&batch, row, bad)?));
@@ -341,10 +362,12 @@ impl Transform for Hook {
             refuse("input", &e.to_string(), "leave the column out of `input`, or cast it before")
         })?;
         let own = files.iter().filter(|(path, _)| self.files.contains(path));
+        let Columns { fields, .. } = &*self.columns();
         let mut facts = self.facts.clone();
+        facts["output"] = fields.iter().map(|field| field.name().as_str()).collect();
         facts["input"] = types;
         facts["files"] = own.map(|(path, b3)| (path.clone(), b3.clone())).collect();
-        let (signature, columns) = (CompatSignature::new(&facts), stored_schema(&self.declared));
+        let (signature, columns) = (CompatSignature::new(&facts), stored_schema(fields));
         Ok(Some(Kept { dir: dir.clone(), signature, columns }))
     }
 
@@ -355,6 +378,10 @@ impl Transform for Hook {
 
     fn asked(&self) -> Option<Asked> {
         self.keeping.dir.as_ref().map(|_| self.counts.asked())
+    }
+
+    fn learner(&self) -> Option<&dyn Learner> {
+        if self.settings.output.is_none() { Some(self) } else { None }
     }
 
     fn begin(&self, notes: Arc<dyn Notes>) {
@@ -368,6 +395,45 @@ impl Transform for Hook {
             Some(Err(Failure::Garbled(garbled))) => Err(HookError::late(garbled).into()),
             _ => Ok(()),
         }
+    }
+}
+
+impl Learner for Hook {
+    fn learn(
+        &self,
+        stage: Stage,
+        batch: &Batch,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Schema, TransformError> {
+        self.end()?;
+        self.set_columns(Columns::default());
+        let (pool, ends_at_first) = (self.pool()?, stage.on_error == OnError::Fail);
+        let call = Call { pool: &pool, name: &self.name, is_stopped, ends_at_first };
+        let called = call.answer(&self.question(&batch.rows)?, &|_| Ok(None))?;
+        for (row, bad) in called.guilty {
+            stage.settle(batch, row, bad)?;
+        }
+        let Some(mut answer) = called.answer else {
+            return Err(unlearned("all of the first rows are bad").into());
+        };
+        let mut n_rows = called.left.len();
+        if self.settings.cardinality == Cardinality::Any {
+            answer = parted(&answer, n_rows)?.0;
+            n_rows = answer.num_rows();
+        }
+        let columns = Columns::declared(learn(&answer)?);
+        refuse_long(&[], &told(&columns.fields)).map_err(|e| unlearned(&e.message))?;
+        answer::fit(&answer, n_rows, self.declared(&columns))?;
+        if n_rows == 0 {
+            return Err(unlearned("it makes no row of the first ones").into());
+        }
+        Ok(Schema::new(columns.fields))
+    }
+
+    fn teach(&self, columns: &Schema, path: &str) -> Result<(), TransformError> {
+        self.end()?;
+        self.set_columns(Columns::learned(columns, path));
+        Ok(())
     }
 }
 
