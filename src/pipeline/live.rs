@@ -3,10 +3,11 @@
 //! Counters are read by whoever draws a progress bar; an [`Observer`] is told of each commit. Neither
 //! can change what is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::batch::Batch;
 use crate::graph::Gauge;
 use crate::transforms::Transform;
 
@@ -66,7 +67,7 @@ pub struct Live {
 pub struct Seen {
     /// Bytes of the inputs that this run has to read.
     pub total_bytes: u64,
-    /// About how many of them were read.
+    /// About how many of them hold rows that came to an end: were written, dropped or rejected.
     pub done_bytes: u64,
     /// Rows handed to writers.
     pub rows: u64,
@@ -124,7 +125,7 @@ impl Live {
         *self.hooks.lock().unwrap_or_else(PoisonError::into_inner) = transforms.to_vec();
     }
 
-    /// Counts input bytes that were read.
+    /// Counts input bytes whose rows came to an end.
     pub fn add_done(&self, bytes: u64) {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -153,6 +154,68 @@ impl Live {
     }
 }
 
+/// The input bytes of a partition on their way from the reader to the writer. Bytes of memory stand for
+/// bytes of input; the end of the partition sets it right.
+pub(super) struct Underway {
+    live: Arc<Live>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Bytes that were not read yet.
+    left: u64,
+    /// What was read, by its last source row: input, number in it, bytes.
+    read: VecDeque<(u32, u64, u64)>,
+}
+
+impl Underway {
+    pub(super) fn new(live: Arc<Live>, bytes: u64) -> Self {
+        Self { live, state: Mutex::new(State { left: bytes, read: VecDeque::new() }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A batch was read.
+    pub(super) fn read(&self, batch: &Batch) {
+        let mut state = self.state();
+        let bytes = u64::try_from(batch.memory_bytes()).unwrap_or(u64::MAX).min(state.left);
+        state.left -= bytes;
+        if let Some((input, source_row)) = last_row(batch) {
+            state.read.push_back((input, source_row, bytes));
+        }
+    }
+
+    /// A batch was written.
+    pub(super) fn written(&self, batch: &Batch) {
+        let Some(last) = last_row(batch) else { return };
+        let mut state = self.state();
+        while let Some((input, source_row, bytes)) = state.read.front().copied()
+            && (input, source_row) <= last
+        {
+            state.read.pop_front();
+            self.live.add_done(bytes);
+        }
+    }
+
+    /// The partition has ended.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        let read: u64 = state.read.drain(..).map(|it| it.2).sum();
+        self.live.add_done(read + std::mem::take(&mut state.left));
+    }
+}
+
+/// The last source row of a batch: its input and its number there.
+fn last_row(batch: &Batch) -> Option<(u32, u64)> {
+    let row = batch.provenance.n_rows().checked_sub(1);
+    let row = row.and_then(|row| batch.provenance.position(row));
+    let row = row.map(|at| (at.input, at.source_row));
+    let event = batch.events.last().map(|event| (event.input, event.source_row));
+    row.max(event)
+}
+
 /// Most resident memory of this process so far, in bytes, where the system tells.
 #[must_use]
 pub fn peak_rss_bytes() -> Option<u64> {
@@ -173,4 +236,45 @@ fn status_kib(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().trim_end_matches(" kB").trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{RecordBatch, RecordBatchOptions};
+    use arrow_schema::Schema;
+
+    use super::*;
+    use crate::batch::{Event as Gone, Outcome};
+
+    fn batch(source_row: u64, n_rows: usize) -> Batch {
+        let options = RecordBatchOptions::new().with_row_count(Some(n_rows));
+        let rows = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options);
+        Batch::of_rows(rows.unwrap(), source_row)
+    }
+
+    #[test]
+    fn bytes_are_done_when_their_rows_came_to_an_end() {
+        let live = Arc::new(Live::default());
+        let partition = Underway::new(Arc::clone(&live), 1 << 20);
+        let done = || live.seen().done_bytes;
+        let (first, second) = (batch(0, 4), batch(4, 4));
+        partition.read(&first);
+        partition.read(&second);
+        assert_eq!(done(), 0, "nothing was written");
+        let each = first.memory_bytes() as u64;
+        assert!(each > 0);
+        partition.written(&batch(0, 3));
+        assert_eq!(done(), 0, "one row is on its way");
+        partition.written(&batch(3, 2));
+        assert_eq!(done(), each);
+        let mut dropped = batch(0, 0);
+        let (before_row, input, stage) = (0, 0, 1);
+        let (path, outcome) = (Vec::new(), Outcome::Dropped);
+        dropped.events.push(Gone { before_row, input, source_row: 7, path, stage, outcome });
+        partition.written(&dropped);
+        assert_eq!(done(), 2 * each);
+        partition.read(&batch(8, 1));
+        partition.end();
+        assert_eq!(done(), 1 << 20);
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::info;
 
+use super::live::Underway;
 use super::plan::Plan;
 use super::rejects::RejectsOf;
 use super::{Event, Live, Observer, Pipeline, StageError, StageReport};
@@ -108,7 +109,8 @@ pub(super) async fn build(
     context.live.watch(index, edges);
 
     let (tell, start) = oneshot::channel();
-    let (live, mut left) = (Arc::clone(&context.live), planned.bytes);
+    let underway = Arc::new(Underway::new(Arc::clone(&context.live), planned.bytes));
+    let reading = Arc::clone(&underway);
     let data = &pipeline.definition.data.dataset;
     let read = ReadStage {
         source: Arc::clone(&stage.source),
@@ -123,12 +125,7 @@ pub(super) async fn build(
         },
         limit,
         meter: Arc::clone(read_meter),
-        seen: Box::new(move |batch: &Batch| {
-            // Bytes of memory stand for bytes of input; the end of the partition sets it right.
-            let bytes = u64::try_from(batch.memory_bytes()).unwrap_or(u64::MAX).min(left);
-            left -= bytes;
-            live.add_done(bytes);
-        }),
+        seen: Box::new(move |batch: &Batch| reading.read(batch)),
     };
     let control = scope.control().clone();
     scope.blocking(stage.name(), {
@@ -142,7 +139,7 @@ pub(super) async fn build(
     let written = Arc::clone(&part);
     let of_source = planned.source;
     let sink = move || {
-        let sink = Sink::open(shared, index, of_source, written, limit, finished)?;
+        let sink = Sink::open(shared, index, of_source, written, limit, underway, finished)?;
         if let Start::At(restart) = &sink.start {
             // Before a row is read.
             resumed.set(restart.clone()).ok();
@@ -226,6 +223,7 @@ struct Sink {
     writer: Partition,
     start: Start,
     resumed_rows: u64,
+    underway: Arc<Underway>,
     finished: oneshot::Sender<Finished>,
 }
 
@@ -236,6 +234,7 @@ impl Sink {
         source: usize,
         part: Arc<Part>,
         limit: Option<RowLimit>,
+        underway: Arc<Underway>,
         finished: oneshot::Sender<Finished>,
     ) -> Result<Self, StageError> {
         let slot = context.plan.slot(index).to_owned();
@@ -269,7 +268,7 @@ impl Sink {
         if resumed_rows > 0 {
             info!(partition = index, rows = resumed_rows, "partition resumed");
         }
-        Ok(Self { context, index, part, writer, start, resumed_rows, finished })
+        Ok(Self { context, index, part, writer, start, resumed_rows, underway, finished })
     }
 
     fn tell(&self, progress: &Progress) {
@@ -302,6 +301,7 @@ impl PartitionWriter for Sink {
         let progress = appended.map_err(|e| StageError::from(e).in_batch(&self.part, batch))?;
         self.context.live.add_rows(batch.provenance.n_rows());
         self.context.live.add_rejected(progress.rejected);
+        self.underway.written(batch);
         self.tell(&progress);
         Ok(())
     }
@@ -328,6 +328,7 @@ impl PartitionWriter for Sink {
             });
         }
         let rows = built.record.rows;
+        self.underway.end();
         self.context.observer.event(&Event::Finished { partition: self.index, rows });
         let source_rows = built.record.books.get(&built.record.source);
         let finished = Finished {
