@@ -574,6 +574,31 @@ codes! {
         "Bytes were changed on the way, or in the store.",
         "Run the same command again; restore the object if it stays.",
         "cannot write `s3://b/p/x`: what came is not what was to come (400 BadDigest)";
+    PushChanged = "push-changed":
+        "A local file is not what was sealed, and is not pushed.",
+        "It was changed or removed after it was sealed, or the disk lost bytes. Files are hashed as they are sent.",
+        "`rowmill verify` names every damage; remove the shard's folder, run the pipeline again, then push.",
+        "`data/t/…/x.bin` is not what was sealed, and is not pushed";
+    PushConflict = "push-conflict":
+        "Something else stands where an object of the dataset belongs.",
+        "Somebody has put it there, or changed it since it was pushed.",
+        "Look at who put it there; `rowmill push --replace` puts the file in its place.",
+        "`s3://b/t/…/x.bin` is not the file of that name: 12 bytes, not 4096";
+    PushNotKept = "push-not-kept":
+        "A store does not have what was sent, or not as it was sent.",
+        "Somebody has removed or replaced it meanwhile, or the store loses what it confirms.",
+        "Run the same command again; it sends what is missing. Find out who else writes there.",
+        "`s3://b/t/…/x.bin` was sent and is not there as it was sent: nothing is there";
+    PushOvertaken = "push-overtaken":
+        "Another generation was put in the same place since a push began.",
+        "Two machines push datasets of one cache key. The first that ends counts, the other is refused, so that none is lost silently.",
+        "Find out which of the two is wanted; `rowmill push --replace` lets the sentinel name this one.",
+        "`s3://b/t/…` holds generation 9f… now, put there since the push of 3a… began";
+    PushBusy = "push-busy":
+        "Another push of the same dataset to the same place is at work on this machine.",
+        "A place has one push at a time. The lock is the system's: it is gone when its holder is.",
+        "Wait until it ends, or stop it.",
+        "another push to `s3://b/t` is at work (pid 12 on host)";
     Usage = "usage":
         "What was asked for makes no sense.",
         "An argument has a wrong form, or names nothing.",

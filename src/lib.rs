@@ -9,6 +9,10 @@
 //! 5. `config`, `pipeline` and `cli`: from a definition to a report.
 #![deny(rustdoc::broken_intra_doc_links)]
 
+// What tests share is written from outside.
+#[cfg(test)]
+extern crate self as rowmill;
+
 pub mod batch;
 pub mod books;
 pub mod cache;
@@ -19,6 +23,8 @@ pub mod codes;
 #[cfg(feature = "run")]
 pub mod config;
 pub mod dataset;
+#[cfg(feature = "run")]
+pub mod exporters;
 pub mod fingerprint;
 #[cfg(feature = "run")]
 pub mod graph;

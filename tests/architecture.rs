@@ -54,6 +54,7 @@ fn modules_depend_downwards_only() {
         ("cache", &["shard", "storage", "schema", "fingerprint"]),
         ("sources", &["batch", "inputs", "schema", "fingerprint"]),
         ("transforms", &["sources", "cache", "batch", "schema", "fingerprint"]),
+        ("exporters", &["remote", "dataset", "shard", "storage"]),
         ("graph", &["batch", "transforms"]),
         ("config", &["codes", "sources", "transforms", "schema", "batch", "books", "fingerprint"]),
         (

@@ -9,6 +9,7 @@ use crate::cache::CacheError;
 use crate::codes::Code;
 use crate::config::ConfigError;
 use crate::dataset::DatasetError;
+use crate::exporters::PushError;
 use crate::graph::Failed;
 use crate::pipeline::{PipelineError, StageError};
 use crate::remote::{RemoteError, RemoteErrorKind};
@@ -58,6 +59,7 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Storage(error) => of_storage(error),
         PipelineError::Cache(error) => of_cache(error),
         PipelineError::Remote(error) => of_remote(error),
+        PipelineError::Push(error) => of_push(error),
         PipelineError::Runtime(_) => Code::SystemRefused,
         PipelineError::Show(_) => Code::ValueNotShown,
         PipelineError::Rejects { .. } => Code::TooManyRejects,
@@ -174,6 +176,21 @@ fn of_read(error: &ReadError) -> Code {
         ReadError::OtherKind { .. } | ReadError::BufferSize { .. } | ReadError::NoKey(_) => {
             Code::ReadMisuse
         }
+    }
+}
+
+fn of_push(error: &PushError) -> Code {
+    match error {
+        PushError::Storage(error) => of_storage(error),
+        PushError::Dataset(error) => of_dataset(error),
+        PushError::Remote(error) => of_remote(error),
+        PushError::Changed { .. } => Code::PushChanged,
+        PushError::Conflict { .. } => Code::PushConflict,
+        PushError::NotKept { .. } => Code::PushNotKept,
+        PushError::Overtaken { .. } => Code::PushOvertaken,
+        PushError::Busy { .. } => Code::PushBusy,
+        PushError::Stopped => Code::Stopped,
+        PushError::Runtime(_) => Code::SystemRefused,
     }
 }
 

@@ -20,6 +20,7 @@ mod output;
 mod path;
 mod plan;
 mod progress;
+mod push;
 mod run;
 mod schema;
 mod signals;
@@ -89,6 +90,8 @@ pub enum Command {
     Cat(cat::CatArgs),
     /// Check every byte of a dataset or shard against its sums.
     Verify(verify::VerifyArgs),
+    /// Send a complete dataset to an object store, or go on with it; what is there is not sent again.
+    Push(push::PushArgs),
     /// Remove old generations, old cache keys and what crashes left; only says what, without --yes.
     Clean(clean::CleanArgs),
     /// Look after a feature cache: list, check, prune and compact what hooks have answered.
@@ -119,6 +122,7 @@ impl Command {
             Self::Inspect(args) => args.json,
             Self::Cat(args) => args.json,
             Self::Verify(args) => args.json,
+            Self::Push(args) => args.json,
             Self::Clean(args) => args.json,
             Self::Cache(args) => args.is_json(),
             Self::Path(args) => args.json,
@@ -207,6 +211,7 @@ impl Cli {
             Command::Inspect(args) => inspect::execute(&args, registry, console),
             Command::Cat(args) => cat::execute(&args, registry, console),
             Command::Verify(args) => verify::execute(&args, registry, console),
+            Command::Push(args) => push::execute(&args, registry, console),
             Command::Clean(args) => clean::execute(&args, registry, console),
             Command::Cache(args) => cache::execute(&args, console),
             Command::Path(args) => path::execute(&args, registry, console),

@@ -158,6 +158,12 @@ impl Home {
         self.work().join("keys")
     }
 
+    /// What pushes have begun and done.
+    #[must_use]
+    pub fn pushes(&self) -> PathBuf {
+        self.work().join("push")
+    }
+
     /// What was said of rows that were rejected, for people.
     #[must_use]
     pub fn notes(&self) -> PathBuf {
@@ -294,7 +300,7 @@ fn make_durable(storage: &dyn Storage, dir: &Path) -> Result<()> {
 }
 
 /// Who we are, for whoever finds the lock taken.
-pub(super) fn owner() -> String {
+pub(crate) fn owner() -> String {
     let uname = rustix::system::uname();
     format!("pid {} on {}", std::process::id(), uname.nodename().to_string_lossy())
 }

@@ -38,17 +38,23 @@ impl Sentinel {
     /// A sentinel that is not what we write.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(COMPLETE);
-        let Some(bytes) = storage.read(&path)? else { return Ok(None) };
-        let it: Self =
-            serde_json::from_slice(&bytes).map_err(|e| DatasetError::damaged(&path, e))?;
+        storage.read(&path)?.map(|bytes| Self::parse(&path, &bytes)).transpose()
+    }
+
+    /// Reads a sentinel's bytes, which come from `path`.
+    ///
+    /// # Errors
+    /// They are not what we write.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let it: Self = serde_json::from_slice(bytes).map_err(|e| DatasetError::damaged(path, e))?;
         let digits = it.manifest.strip_prefix("manifest-").and_then(|s| s.strip_suffix(".jsonl"));
         let named_by_digest =
             digits.is_some_and(|d| is_hex(d, 16) && it.manifest_b3.starts_with(d));
         if !named_by_digest || !is_hex(&it.manifest_b3, 64) {
             let message = format!("`{}` is not the name of its manifest", it.manifest);
-            return Err(DatasetError::damaged(&path, message));
+            return Err(DatasetError::damaged(path, message));
         }
-        Ok(Some(it))
+        Ok(it)
     }
 
     /// The document, as it lies on disk.

@@ -8,6 +8,7 @@ use crate::cache::CacheError;
 use crate::config::ConfigErrors;
 use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
+use crate::exporters::PushError;
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
 use crate::remote::{RemoteError, RemoteErrorKind};
@@ -102,6 +103,9 @@ pub enum PipelineError {
     /// An object store could not be reached, or refused.
     #[error(transparent)]
     Remote(#[from] RemoteError),
+    /// A push found something else than it should; what else can go wrong with one is above and below.
+    #[error(transparent)]
+    Push(PushError),
     /// The async runtime could not do its part.
     #[error("the system refused a thread, a timer or a signal handler")]
     Runtime(#[source] std::io::Error),
@@ -230,6 +234,19 @@ impl From<Failed<StageError>> for PipelineError {
     }
 }
 
+impl From<PushError> for PipelineError {
+    fn from(error: PushError) -> Self {
+        match error {
+            PushError::Storage(error) => Self::Storage(error),
+            PushError::Dataset(error) => Self::Dataset(error),
+            PushError::Remote(error) => Self::Remote(error),
+            PushError::Runtime(error) => Self::Runtime(error),
+            PushError::Stopped => Self::Stopped,
+            error => Self::Push(error),
+        }
+    }
+}
+
 impl PipelineError {
     pub(super) fn settings(stage: &str, error: SettingsError) -> Self {
         Self::Stage { stage: stage.to_owned(), message: error.message, hint: error.hint }
@@ -262,6 +279,7 @@ impl PipelineError {
             Self::Storage(error) => error.hint().map(Into::into),
             Self::Cache(error) => error.hint(),
             Self::Remote(error) => error.hint().map(Into::into),
+            Self::Push(error) => error.hint(),
             Self::Rejects { file, table, .. } => Some(format!(
                 "they are kept, as in `{file}`; mend the inputs, or raise `max_rejects` in {table} \
                  and run again: what is built is not built again"
@@ -284,6 +302,11 @@ impl PipelineError {
                             | ReadError::NotSealed { .. }
                     )
             ) | Self::Cache(CacheError::Damaged { .. } | CacheError::Read(_))
+                | Self::Push(
+                    PushError::Changed { .. }
+                        | PushError::Conflict { .. }
+                        | PushError::NotKept { .. }
+                )
         )
     }
 
@@ -305,6 +328,7 @@ impl PipelineError {
                 | DatasetError::Read(ReadError::NoField { .. } | ReadError::NoKey(_)),
             ) => 2,
             Self::Rejects { .. }
+            | Self::Push(PushError::Overtaken { .. })
             | Self::Source {
                 source: SourceError::Invalid { .. } | SourceError::Row { .. }, ..
             }

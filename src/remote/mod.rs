@@ -84,6 +84,13 @@ impl Remote {
         Ok(Self { url, store, multipart })
     }
 
+    /// A place below `url` in a store that is at hand.
+    #[cfg(test)]
+    pub(crate) fn of_store<S: ObjectStore + MultipartStore>(url: &str, store: Arc<S>) -> Self {
+        let url = RemoteUrl::parse(url).unwrap();
+        Self { url, store: Arc::<S>::clone(&store), multipart: Some(store) }
+    }
+
     /// What requests go through; its paths are those of [`Remote::path`].
     #[must_use]
     pub fn store(&self) -> &Arc<dyn ObjectStore> {

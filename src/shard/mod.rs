@@ -10,7 +10,7 @@
 //! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
 //! finished), `writer` (a partition's shards in order); then `sums` (what a sealed shard says of
 //! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
-//! byte of it, and what they say); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
+//! byte of it, and what they say), `sealed_files` (what its sentinel covers); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
 //!
@@ -56,6 +56,7 @@ mod rejects;
 mod reopen;
 mod rows;
 mod seal;
+mod sealed_files;
 mod sift;
 mod stream;
 mod structure;
@@ -81,6 +82,7 @@ pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use rejects::Reject;
 pub use seal::SealedShard;
+pub use sealed_files::{SealedFile, SealedFiles};
 #[cfg(feature = "run")]
 pub(crate) use sift::Sieve;
 pub use trash::{discard, empty_trash};

@@ -107,7 +107,7 @@ impl Shard {
     /// version does not read.
     pub fn open(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self> {
         let folder = Folder { storage, path: path.as_ref().to_path_buf() };
-        let (sentinel, sums) = read_sums(&folder)?;
+        let (sentinel, sums) = read_sums(&*folder.storage, &folder.path)?;
         let schema = Arc::new(read_schema(&folder, &sums)?);
         let n_rows = usize::try_from(sentinel.n_rows)
             .map_err(|_| folder.damaged(layout::COMPLETE, "counts more rows than can be"))?;
@@ -347,23 +347,24 @@ fn i64s(bytes: &[u8; RUN_BYTES]) -> [i64; 4] {
 }
 
 /// The sentinel, and the sums that it names.
-fn read_sums(folder: &Folder) -> Result<(Sentinel, Sums)> {
-    let read = |name: &str| folder.storage.read(&folder.path.join(name));
+/// The sentinel of the shard in the folder `path`, and the sums that it names.
+pub(super) fn read_sums(storage: &dyn Storage, path: &Path) -> Result<(Sentinel, Sums)> {
+    let read = |name: &str| storage.read(&path.join(name));
+    let damaged = |name: &str, what: String| ReadError::damaged(&path.join(name), what);
     let Some(sentinel) = read(layout::COMPLETE)? else {
-        let path = folder.path.clone();
+        let path = path.to_path_buf();
         return Err(match read(layout::REMOTE)? {
             Some(_) => ReadError::Remote { path },
             None => ReadError::NotSealed { path },
         });
     };
-    let sentinel =
-        Sentinel::parse(&sentinel).map_err(|what| folder.damaged(layout::COMPLETE, what))?;
-    let missing = || ReadError::Missing { path: folder.path.join(layout::SUMS) };
+    let sentinel = Sentinel::parse(&sentinel).map_err(|what| damaged(layout::COMPLETE, what))?;
+    let missing = || ReadError::Missing { path: path.join(layout::SUMS) };
     let sums = read(layout::SUMS)?.ok_or_else(missing)?;
     if blake3::hash(&sums).to_hex().as_str() != sentinel.sums_b3 {
-        return Err(folder.damaged(layout::SUMS, "is not the file that _COMPLETE names"));
+        return Err(damaged(layout::SUMS, "is not the file that _COMPLETE names".to_owned()));
     }
-    let sums = sums::parse(&sums).map_err(|what| folder.damaged(layout::SUMS, what))?;
+    let sums = sums::parse(&sums).map_err(|what| damaged(layout::SUMS, what))?;
     Ok((sentinel, sums))
 }
 

@@ -28,10 +28,15 @@ impl Sentinel {
             return Err("lacks `rows` or `sums_b3`".into());
         };
         let it = Self { n_rows, sums_b3: sums_b3.to_owned() };
-        if layout::document(&json!({"rows": it.n_rows, "sums_b3": it.sums_b3})) != bytes {
+        if it.to_bytes() != bytes {
             return Err("is not as it was written".into());
         }
         Ok(it)
+    }
+
+    /// The document, as it lies on disk.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        layout::document(&json!({"rows": self.n_rows, "sums_b3": self.sums_b3}))
     }
 
     /// The shard's id.

@@ -28,6 +28,8 @@ mod dataset;
 #[path = "../dataset/fake.rs"]
 mod fake;
 mod faults;
+#[cfg(feature = "run")]
+mod journal;
 mod kill;
 mod power;
 mod sampling;

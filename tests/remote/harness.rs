@@ -36,7 +36,6 @@ fn bytes(n: usize) -> Bytes {
 #[test]
 fn what_is_put_can_be_got_listed_and_deleted() {
     for server in Server::all() {
-        // Moto takes signatures of names that have to be escaped for wrong.
         let (bucket, path) = (server.bucket(), Path::from("folder/b.bin"));
         let store = bucket.store();
         let want = bytes(100_000);

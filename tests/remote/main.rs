@@ -11,4 +11,5 @@ mod command;
 mod harness;
 mod http;
 mod proxy;
+mod push;
 mod servers;

@@ -122,7 +122,6 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// The URL of what lies below `path`.
-    #[allow(dead_code, reason = "what is tested here has no commands yet")]
     pub(crate) fn url(&self, path: &str) -> String {
         format!("s3://{}/{path}", self.name)
     }

@@ -1,0 +1,216 @@
+//! `rowmill push`.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::output::{CliError, Console, counted};
+use super::signals::Signals;
+use super::target::Target;
+use crate::config::Registry;
+use crate::exporters::{Push, PushError, PushLive, PushOptions, PushReport, PushSeen};
+use crate::pipeline::{PipelineError, REPORT_VERSION};
+use crate::remote::{Remote, RemoteOptions};
+use crate::storage::Local;
+
+const DRAW: Duration = Duration::from_millis(200);
+const LINE: Duration = Duration::from_secs(10);
+
+/// How long parts that are on their way may take to arrive when a push is to stop.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// The smallest part that stores take.
+const MIN_PART_BYTES: u64 = 5 << 20;
+
+/// Arguments of `rowmill push`.
+#[derive(Debug, Args)]
+pub struct PushArgs {
+    /// A complete dataset: its folder (or the one that holds `current`), or a definition.
+    dataset: PathBuf,
+    /// Where to: `s3://bucket/prefix`, `gs://…`, `az://…` or `file:///…`; the dataset goes to
+    /// `URL/<name>/<cache key>`.
+    url: String,
+    /// Size of the parts that large files are sent in, at least 5MiB.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = part_bytes)]
+    part_size: u64,
+    /// Parts and small files sent at once; each takes a part's size of memory.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// Most bytes per second, such as `50MiB`.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    bandwidth: Option<u64>,
+    /// Replace objects that are not the files of their names, and a generation that somebody else has
+    /// put there.
+    #[arg(long)]
+    replace: bool,
+    /// Print the report as one JSON document on stdout.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || "write a size such as 16MiB".to_owned();
+    let bytesize::ByteSize(bytes) = text.parse().map_err(|_| wrong())?;
+    if bytes == 0 { Err(wrong()) } else { Ok(bytes) }
+}
+
+fn part_bytes(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    if bytes < MIN_PART_BYTES {
+        return Err("stores take parts of 5MiB or more".to_owned());
+    }
+    Ok(bytes)
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    #[serde(flatten)]
+    report: &'a PushReport,
+}
+
+/// Pushes the dataset and prints the report.
+pub(super) fn execute(
+    args: &PushArgs,
+    registry: Registry,
+    console: &Console,
+) -> Result<(), CliError> {
+    let failed = |error: PushError| CliError::reading(error.into());
+    let remote = Remote::open(&args.url, &RemoteOptions::default());
+    let remote = remote.map_err(PushError::from).map_err(failed)?;
+    let target = Target::of(&args.dataset, registry)?;
+    let options = PushOptions {
+        part_bytes: args.part_size,
+        concurrency: args.concurrency.into(),
+        bandwidth: args.bandwidth,
+        replace: args.replace,
+    };
+    let push = Push::open(Arc::new(Local), target.home.dir(), remote, options).map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(PipelineError::Runtime)?;
+    let report = runtime.block_on(perform(push, console));
+    // After a second signal requests may still be on their way; what they do is found again.
+    runtime.shutdown_background();
+    let report = report.map_err(failed)?;
+    if args.json {
+        return console.print_json(&Document { version: REPORT_VERSION, report: &report });
+    }
+    console.print(&summary(&report))
+}
+
+async fn perform(push: Push, console: &Console) -> Result<PushReport, PushError> {
+    let (live, stop) = (Arc::new(PushLive::default()), CancellationToken::new());
+    let signals = Signals::install().map_err(PushError::Runtime)?;
+    let bar = bar();
+    let ended = tokio::select! {
+        biased;
+        report = push.run(Arc::clone(&live), stop.clone()) => report,
+        () = signals.wait(stop, None, GRACE, console) => Err(PushError::Stopped),
+        () = draw(&bar, &live, console) => Err(PushError::Stopped),
+    };
+    bar.finish_and_clear();
+    ended
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template(
+        "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}",
+    );
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Shows how far the push is, until it is dropped: a bar on a terminal, lines elsewhere.
+async fn draw(bar: &ProgressBar, live: &PushLive, console: &Console) {
+    let (is_terminal, began) = (std::io::stderr().is_terminal(), Instant::now());
+    let mut clock = tokio::time::interval(if is_terminal { DRAW } else { LINE });
+    clock.tick().await;
+    loop {
+        clock.tick().await;
+        let seen = live.seen();
+        if is_terminal {
+            bar.set_length(seen.total_bytes);
+            bar.set_position(seen.sent_bytes + seen.skipped_bytes);
+        } else {
+            console.note(&line(&seen, began.elapsed()));
+        }
+    }
+}
+
+/// One line for a log.
+fn line(seen: &PushSeen, elapsed: Duration) -> String {
+    let there = seen.sent_bytes + seen.skipped_bytes;
+    let percent = (there * 100).checked_div(seen.total_bytes).unwrap_or(0).min(100);
+    let per_second = u128::from(seen.sent_bytes) * 1000 / elapsed.as_millis().max(1);
+    format!(
+        "{percent:>3} %  {} of {}  {}/s",
+        HumanBytes(there),
+        HumanBytes(seen.total_bytes),
+        HumanBytes(u64::try_from(per_second).unwrap_or(u64::MAX)),
+    )
+}
+
+/// The report for people.
+fn summary(report: &PushReport) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<11}{value}").ok();
+    };
+    line("dataset", report.dataset.clone());
+    line("pushed to", report.url.clone());
+    let shards = counted(report.shards, "shard");
+    line("rows", format!("{} in {shards}", HumanCount(report.rows)));
+    let objects = |n: u64, bytes: u64| format!("{}, {}", counted(n, "object"), HumanBytes(bytes));
+    line("sent", objects(report.sent_objects, report.sent_bytes));
+    if report.skipped_objects > 0 || report.skipped_bytes > 0 {
+        line("there", objects(report.skipped_objects, report.skipped_bytes));
+    }
+    line("time", format!("{:.2} s, {}", report.seconds, counted(report.requests, "request")));
+    if !report.current {
+        line("note", "`current.json` was left alone: `current` is another cache key".to_owned());
+    }
+    if let Some(unguarded) = &report.unguarded {
+        line("note", unguarded.clone());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_counts_what_is_there() {
+        let seen = PushSeen {
+            total_bytes: 4 << 20,
+            sent_bytes: 1 << 20,
+            skipped_bytes: 1 << 20,
+            ..PushSeen::default()
+        };
+        let want = " 50 %  2.00 MiB of 4.00 MiB  512.00 KiB/s";
+        assert_eq!(line(&seen, Duration::from_secs(2)), want);
+        assert!(line(&PushSeen::default(), Duration::ZERO).starts_with("  0 %"));
+    }
+
+    #[test]
+    fn parts_have_the_least_size_that_stores_take() {
+        for (text, want) in
+            [("16MiB", Some(16 << 20)), ("5MiB", Some(5 << 20)), ("4MiB", None), ("0", None)]
+        {
+            assert_eq!(part_bytes(text).ok(), want, "{text}");
+        }
+        assert_eq!(bytes("1KiB"), Ok(1024));
+    }
+}

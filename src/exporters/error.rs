@@ -1,0 +1,99 @@
+//! What can go wrong with a push.
+
+use std::path::PathBuf;
+
+use crate::dataset::DatasetError;
+use crate::remote::RemoteError;
+use crate::storage::StorageError;
+
+/// What every operation of a push returns.
+pub type Result<T, E = PushError> = std::result::Result<T, E>;
+
+/// A push failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// The disk failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The dataset cannot be read.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The store did not do what it was asked.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// A local file is not what was sealed.
+    #[error("`{}` is not what was sealed, and is not pushed", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else stands where an object belongs.
+    #[error("`{url}` is not the file of that name: {what}")]
+    Conflict {
+        /// The object.
+        url: String,
+        /// How it differs.
+        what: String,
+    },
+    /// The store does not have what was sent.
+    #[error("`{url}` was sent and is not there as it was sent: {what}")]
+    NotKept {
+        /// The object.
+        url: String,
+        /// What was found.
+        what: String,
+    },
+    /// Somebody else has put a generation there since this push began.
+    #[error("`{url}` holds generation {theirs} now, put there since the push of {ours} began")]
+    Overtaken {
+        /// The dataset.
+        url: String,
+        /// The generation that was pushed.
+        ours: String,
+        /// The one that is there.
+        theirs: String,
+    },
+    /// Another push to the same place is at work on this machine.
+    #[error("another push to `{url}` is at work ({holder})")]
+    Busy {
+        /// The place.
+        url: String,
+        /// What it says of itself.
+        holder: String,
+    },
+    /// The push was asked to stop.
+    #[error("stopped before everything was pushed")]
+    Stopped,
+    /// The system refused a thread.
+    #[error("the system refused a thread, a timer or a signal handler")]
+    Runtime(#[source] std::io::Error),
+}
+
+impl PushError {
+    /// Says what to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Storage(error) => error.hint()?,
+            Self::Dataset(error) => return error.hint(),
+            Self::Remote(error) => error.hint()?,
+            Self::Changed { .. } => {
+                "`rowmill verify` names every damage; remove the shard's folder, run the pipeline \
+                 again, then push"
+            }
+            Self::Conflict { .. } => {
+                "look at who put it there; --replace puts the file in its place"
+            }
+            Self::NotKept { .. } => "run the same command again; it sends what is missing",
+            Self::Overtaken { .. } => {
+                "find out which of the two is wanted; --replace lets the sentinel name this one"
+            }
+            Self::Busy { .. } => {
+                "wait until it ends or stop it; a push that was killed holds no lock"
+            }
+            Self::Stopped => "run the same command again; it goes on from there",
+            Self::Runtime(_) => "raise the limit of processes (`ulimit -u`)",
+        };
+        Some(hint.to_owned())
+    }
+}

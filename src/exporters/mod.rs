@@ -1,0 +1,34 @@
+//! Complete datasets to elsewhere: object stores, and disks that are reached by URL.
+//!
+//! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
+//! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests),
+//! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push`.
+//!
+//! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
+//!
+//! Invariants:
+//! 1. A sentinel goes out after everything that it covers, so a reader that trusts sentinels never sees
+//!    half a shard or half a dataset.
+//! 2. Only bytes that were sealed become objects: each file is hashed as it is sent, and its object
+//!    appears after the hash was compared.
+//! 3. What is in a store is believed by size and digest, never by its name alone.
+
+mod commit;
+mod decide;
+mod error;
+mod journal;
+mod object;
+mod push;
+mod send;
+mod session;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod wire;
+
+pub use decide::{Decision, Difference, Remote as RemoteObject, decide};
+pub use error::{PushError, Result};
+pub use journal::{Abilities, Before, Begun, Done, Facts, Journal, Known, Note, Part};
+pub use object::{CURRENT_DOCUMENT, DIGEST, Object, ShardObjects};
+pub use push::{Push, PushReport};
+pub use session::{PushLive, PushOptions, PushSeen};

@@ -1,0 +1,188 @@
+//! What all parts of a push share: the place, the journal, and how much is on its way at once.
+//!
+//! Invariants:
+//! 1. Bytes of files are held in memory only by who has a permit: at most `concurrency` pieces of at
+//!    most `part_bytes` each.
+//! 2. The journal is written on blocking threads, a line at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{PushError, Result};
+use super::journal::Journal;
+use super::throttle::Throttle;
+use super::wire::Wire;
+use crate::storage::Storage;
+
+/// How objects are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PushOptions {
+    /// Bytes of a part; files up to this size are sent whole.
+    pub part_bytes: u64,
+    /// Requests with bytes of files at once.
+    pub concurrency: usize,
+    /// Bytes per second, over all requests.
+    pub bandwidth: Option<u64>,
+    /// Whether objects that are others are replaced, and another generation's sentinel too.
+    pub replace: bool,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        Self { part_bytes: 16 << 20, concurrency: 8, bandwidth: None, replace: false }
+    }
+}
+
+/// How far a push is. Counts only grow.
+#[derive(Debug, Default)]
+pub struct PushLive {
+    total_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    sent_objects: AtomicU64,
+    skipped_bytes: AtomicU64,
+    skipped_objects: AtomicU64,
+}
+
+/// How far a push was at one moment.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PushSeen {
+    /// Bytes of everything that has to be there.
+    pub total_bytes: u64,
+    /// Bytes that were sent, those of parts among them.
+    pub sent_bytes: u64,
+    /// Objects that were sent.
+    pub sent_objects: u64,
+    /// Bytes that were there already, of objects and of parts.
+    pub skipped_bytes: u64,
+    /// Objects that were there already.
+    pub skipped_objects: u64,
+}
+
+impl PushLive {
+    /// How far it is now.
+    #[must_use]
+    pub fn seen(&self) -> PushSeen {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        PushSeen {
+            total_bytes: get(&self.total_bytes),
+            sent_bytes: get(&self.sent_bytes),
+            sent_objects: get(&self.sent_objects),
+            skipped_bytes: get(&self.skipped_bytes),
+            skipped_objects: get(&self.skipped_objects),
+        }
+    }
+
+    pub(super) fn expect(&self, bytes: u64) {
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn sent(&self, bytes: u64) {
+        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn sent_object(&self) {
+        self.sent_objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn skipped(&self, bytes: u64) {
+        self.skipped_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn skipped_object(&self, bytes: u64) {
+        self.skipped(bytes);
+        self.skipped_objects.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A push that is at work.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) wire: Wire,
+    pub(super) options: PushOptions,
+    pub(super) live: Arc<PushLive>,
+    pub(super) throttle: Throttle,
+    pub(super) stop: CancellationToken,
+    /// Until the push has ended.
+    journal: Arc<Mutex<Option<Journal>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Session {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        wire: Wire,
+        journal: Journal,
+        options: PushOptions,
+        live: Arc<PushLive>,
+        stop: CancellationToken,
+    ) -> Self {
+        let permits = Arc::new(Semaphore::new(options.concurrency.max(1)));
+        let (throttle, journal) =
+            (Throttle::new(options.bandwidth), Arc::new(Mutex::new(Some(journal))));
+        Self { storage, wire, options, live, throttle, stop, journal, permits }
+    }
+
+    /// Does something with the journal, on a thread that may wait for the disk.
+    pub(super) async fn journal<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Journal) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let journal = Arc::clone(&self.journal);
+        on_thread(move || {
+            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+            work(journal.as_mut().ok_or(PushError::Stopped)?)
+        })
+        .await
+    }
+
+    /// Gives the journal back: what is still under way, because something else went wrong, finds none.
+    pub(super) fn close(&self) {
+        drop(self.journal.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Leave to hold a piece of a file in memory, until it is dropped.
+    ///
+    /// # Errors
+    /// [`PushError::Stopped`] when the push is to stop.
+    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(PushError::Stopped),
+            permit = Arc::clone(&self.permits).acquire_owned() => {
+                permit.map_err(|_| PushError::Stopped)
+            }
+        }
+    }
+
+    /// Ends if the push is to stop.
+    pub(super) fn go_on(&self) -> Result<()> {
+        if self.stop.is_cancelled() { Err(PushError::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Runs blocking work on a thread of its own.
+pub(super) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn_blocking(work);
+    join(&mut tasks)
+        .await
+        .unwrap_or_else(|| Err(PushError::Runtime(std::io::Error::other("no task"))))
+}
+
+/// The end of the task that ends next, `None` where there is none.
+pub(super) async fn join<T: 'static>(tasks: &mut JoinSet<Result<T>>) -> Option<Result<T>> {
+    Some(match tasks.join_next().await? {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(PushError::Runtime(std::io::Error::other(error))),
+        },
+    })
+}

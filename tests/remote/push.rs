@@ -1,0 +1,333 @@
+//! `rowmill push` to real servers.
+#![allow(clippy::disallowed_methods, reason = "a test looks at files as another process left them")]
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use super::command::{Place, Ran, copy, files_of};
+use super::proxy::{Fault, Proxy, Request, Rule};
+use super::servers::{Bucket, Server};
+
+/// Each file is a partition of one row.
+const DEFINITION: &str = r#"version = 1
+name = "blobs"
+
+[sources.files]
+type = "files"
+root = "in"
+path = "*"
+
+[dataset]
+partition_bytes = 1
+max_row_bytes = "16MiB"
+"#;
+
+/// The smallest that stores take.
+const PART: u64 = 5 << 20;
+
+const PUSH: [&str; 3] = ["push", "p.toml", "--part-size=5MiB"];
+
+/// A folder with a dataset that is built: small files, and one of three parts.
+fn place() -> Place {
+    of_bytes(11 << 20)
+}
+
+/// The same with a file of this size beside the small ones.
+fn of_bytes(n: usize) -> Place {
+    let place = Place::new();
+    place.write("in/b", bytes(n));
+    built(place)
+}
+
+/// A folder with a dataset whose files are all small.
+fn small() -> Place {
+    built(Place::new())
+}
+
+fn built(place: Place) -> Place {
+    place.write("p.toml", DEFINITION);
+    place.write("in/a", "small");
+    place.done(&["run", "p.toml"]);
+    place
+}
+
+fn bytes(n: usize) -> Vec<u8> {
+    let mut bytes = vec![0; n];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// A copy of the folder, as another machine would have it.
+fn elsewhere(place: &Place) -> Place {
+    let other = Place::new();
+    copy(&place.path(""), &other.path(""));
+    other
+}
+
+fn command(place: &Place, bucket: &Bucket, endpoint: &str, more: &[&str]) -> Command {
+    let url = bucket.url("prefix");
+    let mut command = place.command(&[&PUSH[..], &[url.as_str()], more].concat());
+    command.envs(bucket.environment(endpoint));
+    command
+}
+
+fn push(place: &Place, bucket: &Bucket, endpoint: &str) -> Ran {
+    let ran = Ran::of(command(place, bucket, endpoint, &[]).output().unwrap());
+    assert!(!format!("{ran:?}").contains(bucket.secret()), "{ran:?}");
+    ran
+}
+
+/// Pushes through a proxy, and holds what came to the bucket against what was built.
+#[track_caller]
+fn arrives(place: &Place, bucket: &Bucket, proxy: &Proxy) {
+    let ran = push(place, bucket, &proxy.endpoint());
+    assert_eq!(ran.code, 0, "{}: {ran:?}", bucket.server.name);
+    assert!(found(bucket) == wanted(place), "{}: {:?}", bucket.server.name, found(bucket).keys());
+}
+
+fn wanted(place: &Place) -> BTreeMap<String, Vec<u8>> {
+    let mut files: BTreeMap<String, Vec<u8>> = files_of(&place.path("data"))
+        .into_iter()
+        .map(|(path, bytes)| (format!("prefix/{}", path.display()), bytes))
+        .collect();
+    let key = place.current("data", "blobs").file_name().unwrap().to_str().unwrap().to_owned();
+    let current = format!("{{\n  \"cache_key\": \"{key}\"\n}}\n");
+    files.insert("prefix/blobs/current.json".to_owned(), current.into_bytes());
+    files
+}
+
+fn found(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = bucket.store();
+        let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+        let mut files = BTreeMap::new();
+        for meta in listed {
+            let got = store.get(&meta.location).await.unwrap().bytes().await.unwrap();
+            files.insert(meta.location.to_string(), got.to_vec());
+        }
+        files
+    })
+}
+
+/// Requests that change something.
+fn changes(requests: &[Request]) -> Vec<&Request> {
+    let only_looks = ["ListObjects", "GetObject", "HeadObject"];
+    requests.iter().filter(|it| !only_looks.contains(&it.operation)).collect()
+}
+
+fn size(place: &Place) -> u64 {
+    wanted(place).values().map(|bytes| bytes.len() as u64).sum()
+}
+
+#[test]
+fn everything_arrives_and_a_second_push_sends_nothing() {
+    for server in Server::all() {
+        let (place, bucket) = (place(), server.bucket());
+        let proxy = bucket.proxy();
+        arrives(&place, &bucket, &proxy);
+        assert_eq!(proxy.count("UploadPart"), 3, "{}", server.name);
+        let is_sentinel =
+            |it: &Request| it.key.ends_with("/_COMPLETE") && it.operation == "PutObject";
+        let last = proxy.requests().into_iter().rfind(is_sentinel).unwrap();
+        assert!(!last.key.contains("/shards/"), "the dataset's is the last: {last:?}");
+
+        proxy.clear();
+        arrives(&place, &bucket, &proxy);
+        assert!(changes(&proxy.requests()).is_empty(), "{}: {:?}", server.name, proxy.requests());
+
+        // A machine without the journal looks at each object; what it sends are the two probes.
+        proxy.clear();
+        let other = elsewhere(&place);
+        std::fs::remove_dir_all(other.current("data", "blobs").join("work")).unwrap();
+        arrives(&other, &bucket, &proxy);
+        let requests = proxy.requests();
+        let sent = changes(&requests);
+        assert!(sent.iter().all(|it| it.key.contains("/partitions/")), "{}: {sent:?}", server.name);
+        assert!(sent.len() <= 2, "{}: {sent:?}", server.name);
+    }
+}
+
+/// Starts a push and ends it with SIGKILL when it waits for an answer that does not come.
+fn killed(place: &Place, bucket: &Bucket, proxy: &Proxy) -> bool {
+    let mut command = command(place, bucket, &proxy.endpoint(), &[]);
+    let mut child: Child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let is_held = |it: &Request| matches!(it.fault, Some(Fault::Held | Fault::HeldAnswer));
+    loop {
+        if let Some(ended) = child.try_wait().unwrap() {
+            assert!(ended.success());
+            return false;
+        }
+        if proxy.requests().iter().any(is_held) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return true;
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_push_killed_at_any_request_goes_on() {
+    for server in Server::all() {
+        let built = small();
+        let n_requests = {
+            let (place, bucket) = (elsewhere(&built), server.bucket());
+            let proxy = bucket.proxy();
+            arrives(&place, &bucket, &proxy);
+            proxy.requests().len()
+        };
+        // One folder and one bucket, killed again and again, and a new one at each request.
+        for n in (0..n_requests).step_by(3) {
+            let (place, bucket) = (elsewhere(&built), server.bucket());
+            let mut sent = 0;
+            for fault in [Fault::Held, Fault::HeldAnswer] {
+                let proxy = bucket.proxy();
+                proxy.inject(Rule::new(fault).after(n));
+                killed(&place, &bucket, &proxy);
+                sent += proxy.sent_bytes();
+            }
+            let proxy = bucket.proxy();
+            arrives(&place, &bucket, &proxy);
+            sent += proxy.sent_bytes();
+            let most = 2 * size(&place);
+            assert!(sent <= most, "{} at {n}: {sent} of {}", server.name, size(&place));
+        }
+    }
+}
+
+#[test]
+fn a_push_killed_within_a_file_sends_only_what_is_missing() {
+    for server in Server::all() {
+        let (place, bucket) = (place(), server.bucket());
+        let proxy = bucket.proxy();
+        // Two parts have arrived, the last one has not.
+        proxy.inject(Rule::new(Fault::Held).on("UploadPart").after(2));
+        assert!(killed(&place, &bucket, &proxy));
+        let before = proxy.requests();
+        let done = |it: &&Request| it.operation == "UploadPart" && it.status == 200;
+        let parts = before.iter().filter(done).count();
+        let proxy = bucket.proxy();
+        arrives(&place, &bucket, &proxy);
+        // A part that was answered may not have been noted yet.
+        assert!(proxy.count("UploadPart") + parts <= 3 + 2, "{}", server.name);
+        assert_eq!(proxy.count("CreateMultipartUpload"), 0, "{}", server.name);
+    }
+}
+
+#[test]
+fn whatever_the_network_does_the_push_arrives() {
+    let built = of_bytes((5 << 20) + 17);
+    for (n, server) in Server::all().enumerate() {
+        let faults = [
+            (Fault::CutRequest(PART / 2), "UploadPart"),
+            (Fault::CutAnswer(20), "UploadPart"),
+            (Fault::LostAnswer, "UploadPart"),
+            (Fault::LostAnswer, "CompleteMultipartUpload"),
+            (Fault::CutAnswer(200), "CompleteMultipartUpload"),
+            (Fault::NoSuchUpload, "CompleteMultipartUpload"),
+            (Fault::NoSuchUpload, "UploadPart"),
+            (Fault::SentTwice, "CompleteMultipartUpload"),
+            (Fault::LostAnswer, "CreateMultipartUpload"),
+            (Fault::Internal, "PutObject"),
+            (Fault::SlowDown, "PutObject"),
+            (Fault::LostAnswer, "PutObject"),
+            (Fault::WrongEtag, "PutObject"),
+            (Fault::CutAnswer(100), "ListObjects"),
+            (Fault::Internal, "HeadObject"),
+        ];
+        // Each server gets every other, and the next one those between.
+        for (fault, operation) in faults.into_iter().skip(n % 2).step_by(2) {
+            let (place, bucket) = (elsewhere(&built), server.bucket());
+            let proxy = bucket.proxy();
+            proxy.inject(Rule::new(fault.clone()).on(operation).times(2));
+            let way = format!("{}: {fault:?} of {operation}", server.name);
+            let ran = push(&place, &bucket, &proxy.endpoint());
+            assert!(ran.code <= 1, "{way}: {ran:?}");
+            if ran.code == 1 {
+                proxy.clear();
+                arrives(&place, &bucket, &proxy);
+            }
+            assert!(found(&bucket) == wanted(&place), "{way}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_answer_to_complete_is_settled_by_looking() {
+    for server in Server::all() {
+        let (place, bucket) = (place(), server.bucket());
+        let proxy = bucket.proxy();
+        proxy.inject(Rule::new(Fault::LostAnswer).on("CompleteMultipartUpload").times(1));
+        arrives(&place, &bucket, &proxy);
+        assert_eq!(proxy.count("UploadPart"), 3, "{}: nothing is sent again", server.name);
+    }
+}
+
+#[test]
+fn what_is_another_is_refused_by_name() {
+    for server in Server::all() {
+        let (place, bucket) = (small(), server.bucket());
+        let proxy = bucket.proxy();
+        arrives(&place, &bucket, &proxy);
+        let wanted = wanted(&place);
+        let (name, _) = wanted.iter().find(|(_, bytes)| bytes.as_slice() == b"small").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let put = async {
+            let path = Path::parse(name).unwrap();
+            bucket.store().put(&path, "smell".into()).await.unwrap();
+        };
+        runtime.block_on(put);
+        let ran = push(&place, &bucket, &proxy.endpoint());
+        let url = name.replace("prefix/", &format!("{}/", bucket.url("prefix")));
+        ran.fails(4, &["error[push-conflict]", url.as_str(), "--replace"]);
+        let replacing = command(&place, &bucket, &proxy.endpoint(), &["--replace"]).output();
+        assert_eq!(Ran::of(replacing.unwrap()).code, 0, "{}", server.name);
+        assert!(found(&bucket) == wanted, "{}", server.name);
+    }
+}
+
+#[test]
+fn of_two_generations_the_later_is_refused_and_named() {
+    let Some(server) = Server::moto() else { return };
+    let (one, bucket) = (small(), server.bucket());
+    let other = elsewhere(&one);
+    other.write("in/a", "another");
+    other.done(&["run", "p.toml"]);
+    let key = one.current("data", "blobs").file_name().unwrap().to_str().unwrap().to_owned();
+    // The first is cut off right before its commit; then comes the other.
+    let proxy = bucket.proxy();
+    proxy.inject(Rule::new(Fault::Held).on("PutObject").key(&format!("{key}/_COMPLETE")));
+    assert!(killed(&one, &bucket, &proxy));
+    let proxy = bucket.proxy();
+    assert_eq!(push(&other, &bucket, &proxy.endpoint()).code, 0);
+    let generation = |place: &Place| {
+        let sentinel = std::fs::read(place.current("data", "blobs").join("_COMPLETE")).unwrap();
+        let sentinel: serde_json::Value = serde_json::from_slice(&sentinel).unwrap();
+        sentinel["manifest_b3"].as_str().unwrap()[..16].to_owned()
+    };
+    let ran = push(&one, &bucket, &proxy.endpoint());
+    ran.fails(3, &["error[push-overtaken]", &generation(&one), &generation(&other)]);
+}
+
+#[test]
+fn two_machines_that_push_at_once_end_with_one_dataset() {
+    for server in Server::all() {
+        let (one, bucket) = (place(), server.bucket());
+        let (two, endpoint) = (elsewhere(&one), bucket.endpoint());
+        let spawn = |place: &Place| {
+            let mut command = command(place, &bucket, &endpoint, &[]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let both = [spawn(&one), spawn(&two)].map(|child| child.wait_with_output().unwrap());
+        for ran in both.map(Ran::of) {
+            assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+        }
+        assert!(found(&bucket) == wanted(&one), "{}", server.name);
+    }
+}
