@@ -5,9 +5,12 @@
 //! 2. What it sees is what was committed when it was opened or last refreshed. Where a segment was
 //!    replaced meanwhile it refreshes by itself: the rows are the same.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
+
+use arrow_schema::Schema as ArrowSchema;
 
 use super::error::{CacheError, Result};
 use super::lookup::Lookup;
@@ -15,7 +18,7 @@ use super::run::Run;
 use super::section::batch;
 use super::store::{self, Shared};
 use super::view::View;
-use super::{RowKey, index, layout};
+use super::{RowKey, index, layout, structure};
 use crate::fingerprint::CompatSignature;
 use crate::schema::RowSchema;
 use crate::storage::{EntryKind, Local, Storage};
@@ -220,6 +223,16 @@ impl SectionReader {
     #[must_use]
     pub fn schema(&self) -> Option<Arc<RowSchema>> {
         self.shared.view().schema.clone()
+    }
+
+    /// Checks that rows with these columns could be put.
+    ///
+    /// # Errors
+    /// [`CacheError::Structure`] if they are not like those that are there; a column that cannot be
+    /// stored.
+    pub fn accepts(&self, columns: &ArrowSchema) -> Result<()> {
+        let found = structure::infer(columns, &BTreeMap::new())?;
+        self.schema().map_or(Ok(()), |locked| structure::check(&locked, &found))
     }
 
     /// The rows of `keys`, as far as they are there.

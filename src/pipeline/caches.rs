@@ -47,10 +47,18 @@ impl Pipeline {
     }
 
     /// What feature caches hold for the hooks.
+    ///
+    /// # Errors
+    /// What [`Pipeline::open_caches`] would refuse of a run, but for another writer, who may end before.
     pub(super) fn known(&self, plan: &Plan) -> Result<Vec<KnownReport>, PipelineError> {
+        let are_used = !plan.partitions.iter().all(super::plan::Planned::is_done);
         let mut known = Vec::new();
         for (name, _, kept) in self.keeping(plan)? {
             let reader = CacheReader::new(Arc::clone(&self.storage), &kept.dir);
+            if are_used {
+                self.storage.check_writable(&kept.dir)?;
+                reader.section(&kept.signature)?.accepts(&kept.columns)?;
+            }
             known.push(KnownReport {
                 stage: name.to_owned(),
                 cache: kept.dir.display().to_string(),

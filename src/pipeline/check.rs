@@ -24,6 +24,7 @@ impl Pipeline {
     /// What a run would fail with: at once, or at its first batch.
     pub fn check(&self) -> Result<CheckReport, PipelineError> {
         let plan = self.plan_with(self.list()?, None)?;
+        self.known(&plan)?;
         let sample = self.send_samples(&plan);
         // Whatever was started ends, also where something failed.
         let ended = self.end_transforms();

@@ -400,13 +400,23 @@ fn answers_of_another_type_are_refused_before_anything_is_asked() {
         "p.toml",
         text.replace("double = { dtype = \"int64\"", "double = { dtype = \"float64\""),
     );
-    place.rowmill(&["run", "p.toml"]).fails(
-        2,
-        &[
-            "error[cache-misfit]: field `double`: the feature cache holds int64, found float64",
-            "hint: ",
-        ],
-    );
+    for command in ["plan", "check", "run"] {
+        place.rowmill(&[command, "p.toml"]).fails(
+            2,
+            &[
+                "error[cache-misfit]: field `double`: the feature cache holds int64, found float64",
+                "hint: ",
+            ],
+        );
+    }
+    assert_eq!(asked(&place), [0_u64; 0]);
+    // Nothing is put where no folder can be.
+    place.write("file", "");
+    place.write("p.toml", text.replace("\"features\"", "\"file/features\""));
+    for command in ["plan", "check", "run"] {
+        let ran = place.rowmill(&[command, "p.toml", "--out", "other"]);
+        ran.fails(1, &["error[", "file"]);
+    }
     assert_eq!(asked(&place), [0_u64; 0]);
     for (from, to, want) in [
         ("cache = \"features\"", "cache = \"\"", "it is empty"),
