@@ -2,6 +2,8 @@
 //! rejects and books are those of a model, however a run is cut up and wherever it is killed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
 
 use rowmill::books::StageBooks;
 use rowmill::dataset::Dataset;
@@ -187,7 +189,12 @@ impl Model {
 }
 
 fn check(place: &Place, wrong: Wrong, name: &str) {
-    let dataset = Dataset::open(place.path("data/several")).unwrap();
+    check_at(&place.path("data/several"), FILES, wrong, name);
+}
+
+/// Compares a dataset with what must come of these numbers.
+fn check_at(dataset: &Path, files: [Range<u64>; 3], wrong: Wrong, name: &str) {
+    let dataset = Dataset::open(dataset).unwrap();
     let mut found: BTreeMap<usize, Model> = BTreeMap::new();
     for shard in dataset.shards() {
         let shard = shard.unwrap();
@@ -214,7 +221,7 @@ fn check(place: &Place, wrong: Wrong, name: &str) {
     }
     let mut books = [StageBooks::default(); 5];
     let mut want_books = BTreeMap::new();
-    for (i, numbers) in FILES.into_iter().enumerate() {
+    for (i, numbers) in files.into_iter().enumerate() {
         books[0] = StageBooks::default();
         let want = Model::of(numbers, wrong, &mut books);
         assert_eq!(found.remove(&i).unwrap_or_default(), want, "{name}: file {i}");
@@ -368,10 +375,27 @@ fn a_limit_counts_rows_of_the_source() {
     if !can_run() {
         return;
     }
-    let place = place("", "", "");
-    let report = place.json(&["run", "p.toml", "--limit-rows", "12", "--out", "data"]);
-    let rows = |n: u64| (0..n % 4).map(|i| (n * 10 + i) % 3).sum::<u64>();
-    assert_eq!(report["rows"], (0..12).map(rows).sum::<u64>());
+    // The second batch of the first hook ends at the limit, or goes beyond it, or the limit at a file.
+    let wrong = Wrong { first_dies_at: Some(6), second_lacks: Some(1111), ..Wrong::default() };
+    for (limit, files) in [
+        ("6", [0..6, 14..14, 15..15]),
+        ("11", [0..11, 14..14, 15..15]),
+        ("14", [0..14, 14..14, 15..15]),
+        ("20", [0..14, 14..15, 15..20]),
+    ] {
+        let place = place("what = \"exit1\", bad = 6", "what = \"value\", bad = 1111", "");
+        let mut sealed = None;
+        for settings in [&["--jobs", "3"][..], &["--set", "run.batch_rows=1"]] {
+            let args = [&["run", "p.toml", "--out", "data", "--limit-rows", limit], settings];
+            let report = place.json(&args.concat());
+            let dataset = place.path(report["dataset"].as_str().unwrap());
+            check_at(&dataset, files.clone(), wrong, limit);
+            let made = files_of(&dataset);
+            let sealed = sealed.get_or_insert_with(|| made.clone());
+            assert!(made == *sealed, "{limit}: {settings:?}");
+            std::fs::remove_dir_all(place.path("data")).unwrap();
+        }
+    }
 }
 
 const SPLIT: &str = r#"
