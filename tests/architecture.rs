@@ -48,7 +48,7 @@ fn modules_depend_downwards_only() {
         ("books", &["batch"]),
         ("schema", &["fingerprint", "batch"]),
         ("storage", &[]),
-        ("remote", &[]),
+        ("remote", &["storage"]),
         ("shard", &["storage", "schema", "batch", "books", "inputs", "fingerprint"]),
         ("dataset", &["shard", "storage", "schema", "batch", "books", "inputs", "fingerprint"]),
         ("cache", &["shard", "storage", "schema", "fingerprint"]),

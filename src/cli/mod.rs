@@ -20,6 +20,7 @@ mod output;
 mod path;
 mod plan;
 mod progress;
+mod pull;
 mod push;
 mod run;
 mod schema;
@@ -92,6 +93,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Send a complete dataset to an object store, or go on with it; what is there is not sent again.
     Push(push::PushArgs),
+    /// Bring a complete dataset, or some of its shards, from an object store to a folder.
+    Pull(pull::PullArgs),
     /// Remove old generations, old cache keys and what crashes left; only says what, without --yes.
     Clean(clean::CleanArgs),
     /// Look after a feature cache: list, check, prune and compact what hooks have answered.
@@ -123,6 +126,7 @@ impl Command {
             Self::Cat(args) => args.json,
             Self::Verify(args) => args.json,
             Self::Push(args) => args.json,
+            Self::Pull(args) => args.json,
             Self::Clean(args) => args.json,
             Self::Cache(args) => args.is_json(),
             Self::Path(args) => args.json,
@@ -212,6 +216,7 @@ impl Cli {
             Command::Cat(args) => cat::execute(&args, registry, console),
             Command::Verify(args) => verify::execute(&args, registry, console),
             Command::Push(args) => push::execute(&args, registry, console),
+            Command::Pull(args) => pull::execute(&args, console),
             Command::Clean(args) => clean::execute(&args, registry, console),
             Command::Cache(args) => cache::execute(&args, console),
             Command::Path(args) => path::execute(&args, registry, console),

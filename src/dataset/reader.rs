@@ -338,7 +338,7 @@ impl Dataset {
 }
 
 /// The folder and sentinel of the dataset that `path` stands for.
-pub(super) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Sentinel)> {
+pub(crate) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Sentinel)> {
     if let Some(sentinel) = Sentinel::read(storage, path)? {
         return Ok((path.to_path_buf(), sentinel));
     }

@@ -58,7 +58,7 @@ impl Sentinel {
     }
 
     /// The document, as it lies on disk.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         document(&serde_json::json!(self))
     }
 

@@ -1,14 +1,15 @@
-//! Complete datasets to elsewhere: object stores, and disks that are reached by URL.
+//! Complete datasets between here and elsewhere: object stores, and disks that are reached by URL.
 //!
 //! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
 //! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests),
 //! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push`.
+//! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //!
 //! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
 //!
 //! Invariants:
-//! 1. A sentinel goes out after everything that it covers, so a reader that trusts sentinels never sees
-//!    half a shard or half a dataset.
+//! 1. A sentinel is written, there and here, after everything that it covers, so a reader that trusts
+//!    sentinels never sees half a shard or half a dataset.
 //! 2. Only bytes that were sealed become objects: each file is hashed as it is sent, and its object
 //!    appears after the hash was compared.
 //! 3. What is in a store is believed by size and digest, never by its name alone.
@@ -18,6 +19,10 @@ mod decide;
 mod error;
 mod journal;
 mod object;
+mod pull;
+mod pull_error;
+mod pull_file;
+mod pull_session;
 mod push;
 mod send;
 mod session;
@@ -30,5 +35,8 @@ pub use decide::{Decision, Difference, Remote as RemoteObject, decide};
 pub use error::{PushError, Result};
 pub use journal::{Abilities, Before, Begun, Done, Facts, Journal, Known, Note, Part};
 pub use object::{CURRENT_DOCUMENT, DIGEST, Object, ShardObjects};
+pub use pull::{PullReport, pull};
+pub use pull_error::PullError;
+pub use pull_session::{PullLive, PullOptions, PullSeen};
 pub use push::{Push, PushReport};
 pub use session::{PushLive, PushOptions, PushSeen};

@@ -307,7 +307,7 @@ impl PipelineError {
                         | PushError::Conflict { .. }
                         | PushError::NotKept { .. }
                 )
-        )
+        ) || matches!(self, Self::Remote(error) if error.kind() == RemoteErrorKind::Damaged)
     }
 
     /// The exit code that tells a caller what kind of failure it is.

@@ -12,6 +12,7 @@
 mod client;
 mod error;
 mod scrub;
+mod storage;
 mod url;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
 pub use error::{RemoteError, RemoteErrorKind};
+pub use storage::{RemoteStorage, remote_cause};
 pub use url::{Scheme, is_url};
 
 use url::RemoteUrl;

@@ -8,7 +8,7 @@
 //! `file`, `interner`, `fields` and `rows` (how rows become bytes), `open` and `committer` (an open
 //! shard and its commits), `walk` and `ledger` (batches in stream order, and books), `recovery` and
 //! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
-//! finished), `writer` (a partition's shards in order); then `sums` (what a sealed shard says of
+//! finished), `writer` (a partition's shards in order); then `sums` and `promise` (what a sealed shard says of
 //! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
 //! byte of it, and what they say), `sealed_files` (what its sentinel covers); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
 //!
@@ -47,6 +47,7 @@ mod memory;
 mod open;
 mod options;
 mod partition_log;
+mod promise;
 mod read_error;
 #[cfg(test)]
 mod read_tests;
@@ -78,6 +79,7 @@ pub use memory::{memory_bytes, shared_bytes};
 pub use options::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, WriterOptions,
 };
+pub use promise::Promise;
 pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use rejects::Reject;

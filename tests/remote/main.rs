@@ -8,8 +8,10 @@
 
 #[path = "../command/mod.rs"]
 mod command;
+mod datasets;
 mod harness;
 mod http;
 mod proxy;
+mod pull;
 mod push;
 mod servers;

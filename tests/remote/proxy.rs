@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. What is not to go wrong passes byte for byte: the `Host` that the client signed included.
-//! 2. A request is in the list before a byte of it reaches the server, so that a test that was told
-//!    of it finds it there.
+//! 2. What is in the list is written there before it happens, so that a test that has seen it happen
+//!    finds it there.
 //! 3. Nothing waits for a clock but a stall, and a stall ends with the proxy.
 
 use std::collections::BTreeMap;
@@ -198,13 +198,16 @@ impl Proxy {
         self.requests().iter().map(|it| it.got_bytes).sum()
     }
 
-    /// Waits until `seen` finds what it looks for in the requests.
-    pub(crate) fn wait(&self, what: &str, seen: impl Fn(&[Request]) -> bool) {
-        let state = self.shared.state.lock().unwrap();
-        let not_yet = |state: &mut State| !seen(&state.requests);
-        let (state, waited) =
-            self.shared.changed.wait_timeout_while(state, WATCHDOG, not_yet).unwrap();
-        assert!(!waited.timed_out(), "no {what} in {:#?}", state.requests);
+    /// Waits until `seen` finds what it looks for, in the requests or elsewhere.
+    pub(crate) fn wait(&self, what: &str, mut seen: impl FnMut(&[Request]) -> bool) {
+        let until = Instant::now() + WATCHDOG;
+        let mut state = self.shared.state.lock().unwrap();
+        while !seen(&state.requests) {
+            assert!(Instant::now() < until, "no {what} in {:#?}", state.requests);
+            // What is looked for elsewhere wakes nobody here.
+            let look_again = Duration::from_millis(50);
+            state = self.shared.changed.wait_timeout(state, look_again).unwrap().0;
+        }
     }
 }
 
@@ -303,8 +306,13 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
+    /// How many of so many bytes go through.
+    fn lets(&self, bytes: &[u8]) -> u64 {
+        self.left.min(bytes.len() as u64)
+    }
+
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let n = self.left.min(bytes.len() as u64);
+        let n = self.lets(bytes);
         self.to.write_all(&bytes[..usize::try_from(n).unwrap()])?;
         self.left -= n;
         if n < bytes.len() as u64 { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
@@ -339,13 +347,11 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
         cut.put(&head.bytes)?;
         let keep = fault == Some(Fault::SentTwice);
         read_body(&mut from_client, head.request_length(), &mut |piece| {
-            let before = cut.left;
-            let put = cut.put(piece);
-            shared.update(index, |it| it.sent_bytes += before - cut.left);
+            shared.update(index, |it| it.sent_bytes += cut.lets(piece));
             if keep {
                 kept.extend_from_slice(piece);
             }
-            put
+            cut.put(piece)
         })?;
         let server = if keep {
             Answer::read(&server, &method)?;
@@ -484,10 +490,8 @@ fn answer(
     shared.update(index, |it| it.status = head.status());
     to_client.put(&head.bytes)?;
     read_body(&mut from, length, &mut |piece| {
-        let before = to_client.left;
-        let put = to_client.put(piece);
-        shared.update(index, |it| it.got_bytes += before - to_client.left);
-        put
+        shared.update(index, |it| it.got_bytes += to_client.lets(piece));
+        to_client.put(piece)
     })?;
     let is_cut = matches!(fault, Some(Fault::CutAnswer(_)));
     Ok(is_cut || head.closes() || length == Length::UntilClosed)

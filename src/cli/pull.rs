@@ -1,0 +1,228 @@
+//! `rowmill pull`.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::output::{CliError, Console, counted};
+use super::signals::Signals;
+use crate::exporters::{PullError, PullLive, PullOptions, PullReport, PullSeen, pull};
+use crate::pipeline::{PipelineError, REPORT_VERSION};
+use crate::remote::{Remote, RemoteOptions};
+use crate::storage::Local;
+
+const DRAW: Duration = Duration::from_millis(200);
+const LINE: Duration = Duration::from_secs(10);
+
+/// How long what is on its way to the disk may take when a pull is to stop.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Arguments of `rowmill pull`.
+#[derive(Debug, Args)]
+pub struct PullArgs {
+    /// Where from: `URL/<name>`, whose `current.json` is followed, or `URL/<name>/<cache key>`, at
+    /// `s3://`, `gs://`, `az://`, `http(s)://` or `file:///`.
+    url: String,
+    /// Folder for datasets: it goes to `DIR/<name>/<cache key>`.
+    dir: PathBuf,
+    /// Only these shards, counted from 0, such as `0-3,7`: no sentinel is written, so that a later
+    /// pull of all goes on from there.
+    #[arg(long, value_name = "LIST", value_parser = Shards::parse)]
+    shards: Option<Shards>,
+    /// Bytes that are asked for at once, at least 1MiB.
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = part_bytes)]
+    part_size: u64,
+    /// Requests at once; each takes a part's size of memory.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// Print the report as one JSON document on stdout.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Numbers of shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shards(Vec<usize>);
+
+impl Shards {
+    /// The most that can be listed: a typing error shall not fill the memory.
+    const MOST: usize = 1 << 20;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "write numbers and ranges such as 0-3,7".to_owned();
+        let mut numbers = Vec::new();
+        for piece in text.split(',') {
+            let (from, to) = piece.split_once('-').unwrap_or((piece, piece));
+            let number = |text: &str| text.trim().parse::<usize>().map_err(|_| wrong());
+            let (from, to) = (number(from)?, number(to)?);
+            if from > to || to - from >= Self::MOST - numbers.len().min(Self::MOST) {
+                return Err(wrong());
+            }
+            numbers.extend(from..=to);
+        }
+        Ok(Self(numbers))
+    }
+}
+
+fn part_bytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse().map(|bytesize::ByteSize(bytes)| bytes);
+    bytes.ok().filter(|bytes| *bytes >= 1 << 20).ok_or("write a size of 1MiB or more".to_owned())
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    #[serde(flatten)]
+    report: &'a PullReport,
+}
+
+/// Pulls the dataset and prints the report.
+pub(super) fn execute(args: &PullArgs, console: &Console) -> Result<(), CliError> {
+    let remote = Remote::open(&args.url, &RemoteOptions::default());
+    let remote = remote.map_err(|e| failed(e.into()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(PipelineError::Runtime)?;
+    let report = runtime.block_on(perform(remote, args, console));
+    // After a second signal files may still be written; the next pull looks at what they hold.
+    runtime.shutdown_background();
+    let report = report.map_err(failed)?;
+    if args.json {
+        return console.print_json(&Document { version: REPORT_VERSION, report: &report });
+    }
+    console.print(&summary(&report))
+}
+
+fn failed(error: PullError) -> CliError {
+    CliError::reading(match error {
+        PullError::Storage(error) => PipelineError::Storage(error),
+        PullError::Dataset(error) => PipelineError::Dataset(error),
+        PullError::Remote(error) => PipelineError::Remote(error),
+        PullError::Stopped => PipelineError::Stopped,
+        PullError::Runtime(error) => PipelineError::Runtime(error),
+        PullError::NoShard { .. } => {
+            let message = error.to_string();
+            return CliError::Usage { message, hint: Some("`rowmill inspect` lists them".into()) };
+        }
+    })
+}
+
+async fn perform(
+    remote: Remote,
+    args: &PullArgs,
+    console: &Console,
+) -> Result<PullReport, PullError> {
+    let (live, stop) = (Arc::new(PullLive::default()), CancellationToken::new());
+    let signals = Signals::install().map_err(PullError::Runtime)?;
+    let options = PullOptions { part_bytes: args.part_size, concurrency: args.concurrency.into() };
+    let only = args.shards.as_ref().map(|shards| shards.0.clone());
+    let bar = bar();
+    let (of_pull, stopped) = (Arc::clone(&live), stop.clone());
+    let work = pull(remote, Arc::new(Local), &args.dir, only, options, of_pull, stopped);
+    let ended = tokio::select! {
+        biased;
+        report = work => report,
+        () = signals.wait(stop, None, GRACE, console) => Err(PullError::Stopped),
+        () = draw(&bar, &live, console) => Err(PullError::Stopped),
+    };
+    bar.finish_and_clear();
+    ended
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template(
+        "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}",
+    );
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Shows how far the pull is, until it is dropped: a bar on a terminal, lines elsewhere.
+async fn draw(bar: &ProgressBar, live: &PullLive, console: &Console) {
+    let (is_terminal, began) = (std::io::stderr().is_terminal(), Instant::now());
+    let mut clock = tokio::time::interval(if is_terminal { DRAW } else { LINE });
+    clock.tick().await;
+    loop {
+        clock.tick().await;
+        let seen = live.seen();
+        if is_terminal {
+            bar.set_length(seen.total_bytes);
+            bar.set_position(seen.there_bytes);
+        } else {
+            console.note(&line(&seen, began.elapsed()));
+        }
+    }
+}
+
+/// One line for a log.
+fn line(seen: &PullSeen, elapsed: Duration) -> String {
+    let percent = (seen.there_bytes * 100).checked_div(seen.total_bytes).unwrap_or(0).min(100);
+    let rate = u128::from(seen.received_bytes) * 1000 / elapsed.as_millis().max(1);
+    format!(
+        "{percent:>3} %  {} of {}  {}/s",
+        HumanBytes(seen.there_bytes),
+        HumanBytes(seen.total_bytes),
+        HumanBytes(u64::try_from(rate).unwrap_or(u64::MAX))
+    )
+}
+
+fn summary(report: &PullReport) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<11}{value}").ok();
+    };
+    line("dataset", report.dataset.clone());
+    line("rows", HumanCount(report.rows).to_string());
+    let before = match report.shards_before {
+        0 => String::new(),
+        n => format!("  ({} were here before)", HumanCount(n)),
+    };
+    line("shards", format!("{}{before}", HumanCount(report.shards)));
+    line("bytes", HumanBytes(report.bytes).to_string());
+    line("received", HumanBytes(report.received_bytes).to_string());
+    if !report.complete {
+        let all = counted(report.shards_of_dataset, "shard");
+        line("note", format!("this is a part of {all}: no sentinel was written"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_shards_are_numbers_and_ranges() {
+        for (text, want) in [
+            ("7", Some(vec![7])),
+            ("0-3,7", Some(vec![0, 1, 2, 3, 7])),
+            (" 2 - 3 ", Some(vec![2, 3])),
+            ("3-1", None),
+            ("", None),
+            ("1,", None),
+            ("-1", None),
+            ("0-99999999999", None),
+            ("a", None),
+        ] {
+            assert_eq!(Shards::parse(text).ok().map(|it| it.0), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_tells_share_and_rate() {
+        let seen = PullSeen { total_bytes: 4 << 20, there_bytes: 1 << 20, received_bytes: 3 << 20 };
+        let line = line(&seen, Duration::from_secs(3));
+        assert_eq!(line, " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s");
+    }
+}

@@ -1,0 +1,323 @@
+//! A place reached by URL as a [`Storage`], so that what reads folders reads it unchanged.
+//!
+//! Paths are the URL and what stands below it. Leaves out: writing, which is refused, and reading
+//! many parts of a file at once.
+//!
+//! Invariants:
+//! 1. Only threads that may wait call it, never those of the runtime itself.
+//! 2. A file that is open holds at most [`MAX_AHEAD`] bytes in memory, or as many as one call asks for.
+//! 3. An object that is replaced while it is read is an error, never a mixture.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
+use tokio::runtime::Handle;
+
+use super::{Remote, RemoteError, RemoteErrorKind, Scheme};
+use crate::storage::{
+    AppendFile, Entry, EntryKind, Lock, Overlap, ReadFile, Result, Storage, StorageError,
+};
+
+/// The fewest bytes that are asked for at once, and the most that are read ahead.
+const MIN_AHEAD: u64 = 64 << 10;
+const MAX_AHEAD: u64 = 4 << 20;
+
+/// What stands for the link `current` in a store.
+const CURRENT: &str = "current";
+
+/// A place that can only be read.
+#[derive(Debug, Clone)]
+pub struct RemoteStorage {
+    remote: Remote,
+    root: PathBuf,
+    runtime: Handle,
+}
+
+impl RemoteStorage {
+    /// The place; requests are made on `runtime`.
+    #[must_use]
+    pub fn new(remote: Remote, runtime: Handle) -> Self {
+        let root = PathBuf::from(remote.url());
+        Self { remote, root, runtime }
+    }
+
+    /// The URL, as paths begin.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// `path` relative to the URL.
+    ///
+    /// # Errors
+    /// It does not stand below it.
+    pub fn relative(&self, op: &'static str, path: &Path) -> Result<String> {
+        let relative = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
+        relative
+            .map(ToOwned::to_owned)
+            .ok_or_else(|| StorageError::new(op, path, io::Error::other("it stands elsewhere")))
+    }
+
+    fn error(
+        &self,
+        op: &'static str,
+        path: &Path,
+        relative: &str,
+        source: &object_store::Error,
+    ) -> StorageError {
+        of_remote(op, path, self.remote.error(op, relative, source))
+    }
+
+    /// What the store knows of an object, `None` where there is none.
+    fn head(&self, op: &'static str, path: &Path) -> Result<Option<ObjectMeta>> {
+        let relative = self.relative(op, path)?;
+        if relative.is_empty() {
+            return Ok(None);
+        }
+        match self.runtime.block_on(self.remote.store().head(&self.remote.path(&relative))) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.error(op, path, &relative, &e)),
+        }
+    }
+
+    /// A whole object, `None` where there is none.
+    fn get(&self, op: &'static str, path: &Path) -> Result<Option<Bytes>> {
+        let relative = self.relative(op, path)?;
+        let got = self.runtime.block_on(async {
+            self.remote.store().get(&self.remote.path(&relative)).await?.bytes().await
+        });
+        match got {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) => match self.remote.error(op, &relative, &e) {
+                error if error.kind() == RemoteErrorKind::NotFound => Ok(None),
+                error => Err(of_remote(op, path, error)),
+            },
+        }
+    }
+}
+
+/// The answer to whoever wants to write.
+fn refused<T>(op: &'static str, path: &Path) -> Result<T> {
+    Err(StorageError::new(op, path, io::ErrorKind::ReadOnlyFilesystem.into()))
+}
+
+/// What a store answered, as an error of a storage; [`remote_cause`] finds it again.
+fn of_remote(op: &'static str, path: &Path, error: RemoteError) -> StorageError {
+    let kind = match error.kind() {
+        RemoteErrorKind::NotFound | RemoteErrorKind::NoBucket => io::ErrorKind::NotFound,
+        RemoteErrorKind::Denied | RemoteErrorKind::Credentials => io::ErrorKind::PermissionDenied,
+        RemoteErrorKind::Changed | RemoteErrorKind::Damaged => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
+    };
+    StorageError::new(op, path, io::Error::new(kind, error))
+}
+
+/// What a store answered, where that is behind the error of a storage.
+#[must_use]
+pub fn remote_cause(error: &StorageError) -> Option<&RemoteError> {
+    error.source.get_ref()?.downcast_ref()
+}
+
+impl Storage for RemoteStorage {
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        refused("make", path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        refused("sync", path)
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn AppendFile>> {
+        refused("create", path)
+    }
+
+    fn open_append(&self, path: &Path, _len: u64) -> Result<Box<dyn AppendFile>> {
+        refused("append to", path)
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>> {
+        let Some(meta) = self.head("open", path)? else {
+            return Err(StorageError::new("open", path, io::ErrorKind::NotFound.into()));
+        };
+        let relative = self.relative("open", path)?;
+        let (path, ahead) = (path.to_path_buf(), Mutex::default());
+        Ok(Box::new(RemoteFile { place: self.clone(), path, relative, meta, ahead }))
+    }
+
+    fn map(&self, path: &Path) -> Result<Bytes> {
+        let missing = || StorageError::new("read", path, io::ErrorKind::NotFound.into());
+        self.get("read", path)?.ok_or_else(missing)
+    }
+
+    fn rename(&self, from: &Path, _to: &Path) -> Result<()> {
+        refused("rename", from)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        refused("remove", path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        refused("remove", path)
+    }
+
+    fn symlink(&self, _target: &str, link: &Path) -> Result<()> {
+        refused("make the link", link)
+    }
+
+    fn read_link(&self, link: &Path) -> Result<Option<String>> {
+        if link.file_name().is_none_or(|name| name != CURRENT) {
+            return Ok(None);
+        }
+        let document = link.with_file_name(format!("{CURRENT}.json"));
+        let Some(bytes) = self.get("read", &document)? else { return Ok(None) };
+        let current: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
+        let key = current.as_ref().and_then(|it| it.get("cache_key")?.as_str());
+        // What names no cache key leads nowhere.
+        Ok(Some(key.unwrap_or_default().to_owned()))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Option<Vec<Entry>>> {
+        let relative = self.relative("list", dir)?;
+        let prefix = self.remote.path(&relative);
+        let listed = self.runtime.block_on(self.remote.store().list_with_delimiter(Some(&prefix)));
+        let listed = listed.map_err(|e| self.error("list", dir, &relative, &e))?;
+        let name = |path: &object_store::path::Path| path.filename().map(ToOwned::to_owned);
+        let dirs = listed
+            .common_prefixes
+            .iter()
+            .filter_map(|path| Some(Entry { name: name(path)?, kind: EntryKind::Dir, len: 0 }));
+        let files = listed.objects.iter().filter_map(|it| {
+            Some(Entry { name: name(&it.location)?, kind: EntryKind::File, len: it.size })
+        });
+        let mut entries: Vec<_> = dirs.chain(files).collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok((!entries.is_empty()).then_some(entries))
+    }
+
+    fn stat(&self, path: &Path) -> Result<Option<Entry>> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(meta) = self.head("look at", path)? {
+            return Ok(Some(Entry { name, kind: EntryKind::File, len: meta.size }));
+        }
+        if self.remote.scheme() == Scheme::Http {
+            return Ok(None);
+        }
+        let relative = self.relative("look at", path)?;
+        let prefix = self.remote.path(&relative);
+        let mut below = self.remote.store().list(Some(&prefix));
+        match self.runtime.block_on(below.next()) {
+            Some(Ok(_)) => Ok(Some(Entry { name, kind: EntryKind::Dir, len: 0 })),
+            None | Some(Err(object_store::Error::NotFound { .. })) => Ok(None),
+            Some(Err(e)) => Err(self.error("look at", path, &relative, &e)),
+        }
+    }
+
+    fn modified(&self, path: &Path) -> Result<Option<SystemTime>> {
+        Ok(self.head("look at", path)?.map(|meta| meta.last_modified.into()))
+    }
+
+    fn lock(&self, path: &Path, _owner: &str) -> Result<Lock> {
+        refused("lock", path)
+    }
+
+    fn lock_holder(&self, _path: &Path) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn free_bytes(&self, _path: &Path) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        refused("write to", path)
+    }
+
+    fn overlap(&self) -> Overlap {
+        Overlap::Now
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        Ok(self.get("read", path)?.map(Vec::from))
+    }
+}
+
+/// What was read ahead of an object.
+#[derive(Debug, Default)]
+struct Ahead {
+    start: u64,
+    bytes: Bytes,
+    /// How much is asked for next; grows while the object is read from one end to the other.
+    step: u64,
+}
+
+/// An object that is read in ranges.
+#[derive(Debug)]
+struct RemoteFile {
+    place: RemoteStorage,
+    path: PathBuf,
+    relative: String,
+    meta: ObjectMeta,
+    ahead: Mutex<Ahead>,
+}
+
+impl RemoteFile {
+    fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        let remote = &self.place.remote;
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: self.meta.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        let got = self.place.runtime.block_on(async {
+            let got = remote.store().get_opts(&self.meta.location, options).await?;
+            got.bytes().await
+        });
+        let bytes = got.map_err(|e| self.place.error("read", &self.path, &self.relative, &e))?;
+        if bytes.len() as u64 == range.end - range.start {
+            return Ok(bytes);
+        }
+        let said = format!("{} bytes of {}", bytes.len(), range.end - range.start);
+        let (url, kind) = (remote.show(&self.relative), RemoteErrorKind::Damaged);
+        Err(of_remote("read", &self.path, RemoteError::of("read", url, kind, Some(said))))
+    }
+}
+
+impl ReadFile for RemoteFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let wanted = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.meta.size);
+        let Some(end) = wanted else {
+            let source = io::ErrorKind::UnexpectedEof.into();
+            return Err(StorageError::new("read", &self.path, source));
+        };
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = ahead.start..ahead.start + ahead.bytes.len() as u64;
+        if offset < held.start || end > held.end {
+            let goes_on = held.contains(&offset) || offset == held.end;
+            let step = if goes_on { ahead.step.saturating_mul(2) } else { 0 };
+            ahead.step = step.clamp(MIN_AHEAD, MAX_AHEAD);
+            let to = end.max(offset.saturating_add(ahead.step)).min(self.meta.size);
+            ahead.bytes = self.fetch(offset..to)?;
+            ahead.start = offset;
+        }
+        let from = usize::try_from(offset - ahead.start).unwrap_or(usize::MAX);
+        let piece = ahead.bytes.get(from..).and_then(|bytes| bytes.get(..buf.len()));
+        let missing = || StorageError::new("read", &self.path, io::ErrorKind::UnexpectedEof.into());
+        buf.copy_from_slice(piece.ok_or_else(missing)?);
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.meta.size
+    }
+}

@@ -1,0 +1,66 @@
+//! Datasets that are small and have all kinds of files, and how they come into a bucket.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use futures::future::try_join_all;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as Key;
+use serde_json::json;
+
+use super::command::{Place, TEXTS, files_of, joined};
+use super::harness::wait;
+use super::servers::Bucket;
+
+/// A folder with the dataset `texts` in `data`: some shards of a few rows.
+pub(crate) fn small() -> Place {
+    let place = Place::of_texts(4);
+    place.done(&["run", "p.toml", "--out", "data"]);
+    place
+}
+
+/// The same of one shard whose largest file is read in several parts of 1 MiB.
+pub(crate) fn large() -> Place {
+    let place = Place::new();
+    place.write("p.toml", TEXTS.replace("partition_bytes = 1", "partition_bytes = \"1GiB\""));
+    for i in 0..80 {
+        let lines = joined((0..2800).map(|n| format!("line {n} of file {i}\n")));
+        place.write(&format!("in/{i}.txt"), &lines[..54_000]);
+    }
+    place.done(&["run", "p.toml", "--out", "data"]);
+    place
+}
+
+/// The folder of the cache key of the dataset below `out`.
+pub(crate) fn folder(place: &Place, out: &str) -> PathBuf {
+    place.current(out, "texts")
+}
+
+/// Puts the dataset of `place` into the bucket, as a push does, and gives its cache key.
+pub(crate) fn lay(place: &Place, bucket: &Bucket) -> String {
+    let (dir, store) = (folder(place, "data"), bucket.store());
+    let key = dir.file_name().unwrap().to_str().unwrap().to_owned();
+    let current = json!({"cache_key": key}).to_string();
+    wait(async {
+        let put = files_of(&dir).into_iter().map(|(path, bytes)| {
+            let to = Key::from(format!("texts/{key}/{}", path.display()));
+            let store = &store;
+            async move { store.put(&to, bytes.into()).await }
+        });
+        try_join_all(put).await.unwrap();
+        store.put(&Key::from("texts/current.json"), current.into()).await.unwrap();
+    });
+    key
+}
+
+/// A command in `place` that reaches the bucket through `endpoint`.
+pub(crate) fn command(place: &Place, bucket: &Bucket, endpoint: &str, args: &[&str]) -> Command {
+    let mut command = place.command(args);
+    command.envs(bucket.environment(endpoint));
+    command
+}
+
+/// The bytes of all files of a dataset below `dir`.
+pub(crate) fn size(dir: &Path) -> u64 {
+    files_of(dir).values().map(|bytes| bytes.len() as u64).sum()
+}
