@@ -52,11 +52,23 @@ fn modules_depend_downwards_only() {
         ("shard", &["storage", "schema", "batch", "books", "inputs", "fingerprint"]),
         ("dataset", &["shard", "storage", "schema", "batch", "books", "inputs", "fingerprint"]),
         ("cache", &["shard", "storage", "schema", "fingerprint"]),
-        ("sources", &["batch", "inputs", "schema", "fingerprint"]),
+        ("sources", &["batch", "inputs", "schema", "fingerprint", "remote"]),
         ("transforms", &["sources", "cache", "batch", "schema", "fingerprint"]),
         ("exporters", &["remote", "dataset", "shard", "storage"]),
         ("graph", &["batch", "transforms"]),
-        ("config", &["codes", "sources", "transforms", "schema", "batch", "books", "fingerprint"]),
+        (
+            "config",
+            &[
+                "codes",
+                "sources",
+                "transforms",
+                "schema",
+                "batch",
+                "books",
+                "fingerprint",
+                "remote",
+            ],
+        ),
         (
             "stages",
             &[

@@ -103,6 +103,7 @@ fn of_row(code: &str) -> Code {
 fn of_source(error: &SourceError) -> Code {
     match error {
         SourceError::Io { .. } => Code::InputUnreadable,
+        SourceError::Remote(error) => of_remote(error),
         SourceError::Row { bad, .. } => of_row(bad.code),
         SourceError::Invalid { .. } => Code::InputInvalid,
         SourceError::Changed { .. } => Code::InputChanged,

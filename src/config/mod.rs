@@ -18,6 +18,7 @@ mod json_schema;
 mod origin;
 mod overrides;
 mod parse;
+mod place;
 mod read;
 mod rejects;
 mod settings;

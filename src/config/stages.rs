@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::error::{At, Problem};
 use super::read::{Reader, check_name, did_you_mean, wrong_type};
-use super::rejects;
 use super::settings::SettingsSchema;
 use super::tree::{Entry, Node, Table, Tree};
 use super::{DATASET_STAGE, Registry, SourceConfig, SourcePlace, TransformConfig};
+use super::{place, rejects};
 use crate::codes::Code;
 use crate::sources::{SettingsError, SourceSpec, SourceType};
 use crate::transforms::TransformType;
@@ -107,14 +107,7 @@ fn source(
     let title = format!("[sources.{}]", entry.key);
     let mut reader = Reader::new(&title, &entry.key_at, table);
     let kind = kind(&mut reader, types.iter().map(|t| (t.name, t)), "sources", problems);
-    let paths = paths(&mut reader, problems);
-    let root = match reader.text("root", problems) {
-        Some((root, at)) => {
-            problems.extend(check_local("root", root, at).err());
-            folder.join(root)
-        }
-        None => folder.to_owned(),
-    };
+    let (root, paths) = place::read(&mut reader, folder, problems);
     let allow_empty = reader.flag("allow_empty", problems).unwrap_or(false);
     let rejects = rejects::read(&mut reader, problems);
     let kind = kind?;
@@ -202,53 +195,6 @@ fn kind<'t, T>(
         problems.push(Problem::new(at, message).code(Code::DefinitionUnknownName).hint(hint));
     }
     found
-}
-
-fn paths(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> Vec<String> {
-    let n_before = problems.len();
-    let Some((texts, at)) = reader.texts("path", problems) else {
-        if problems.len() == n_before {
-            problems.push(reader.missing("path", "\"*.csv\", relative to `root`"));
-        }
-        return Vec::new();
-    };
-    if texts.is_empty() && problems.len() == n_before {
-        problems.push(Problem::new(at, "`path` is an empty list").hint("name a path or a glob"));
-    }
-    for (path, at) in &texts {
-        problems.extend(check_path(path, at).err());
-    }
-    texts.into_iter().map(|(path, _)| path.to_owned()).collect()
-}
-
-/// Checks that a path can be part of the identity: that it says nothing of where things are.
-fn check_path(path: &str, at: &At) -> Result<(), Problem> {
-    check_local("path", path, at)?;
-    if path.starts_with('/') {
-        return Err(Problem::new(at, "`path` is absolute")
-            .hint("put the folder in `root`, which is no part of the dataset, and the rest here"));
-    }
-    if path.split('/').any(|part| part == "..") {
-        return Err(Problem::new(at, "`path` leads out of its root")
-            .hint("let `root` be a folder that holds everything, and take `..` out of `path`"));
-    }
-    Ok(())
-}
-
-fn check_local(key: &str, path: &str, at: &At) -> Result<(), Problem> {
-    if path.is_empty() {
-        return Err(
-            Problem::new(at, format!("`{key}` is empty")).hint("\".\" is the folder itself")
-        );
-    }
-    if path.contains('\0') {
-        return Err(Problem::new(at, format!("`{key}` holds a zero byte")));
-    }
-    if path.contains("://") {
-        return Err(Problem::new(at, format!("`{key}` is a URL"))
-            .hint("inputs are read from local folders; download them first"));
-    }
-    Ok(())
 }
 
 /// The settings that belong to the stage alone, checked and with defaults filled in.

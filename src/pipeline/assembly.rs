@@ -10,6 +10,7 @@ use super::PipelineError;
 use crate::config::{ConfigErrors, Definition, Identity, Override, Registry};
 use crate::dataset::Home;
 use crate::dataset::manifest::Manifest;
+use crate::remote::{self, is_url};
 use crate::schema::{RowSchema, SchemaError};
 use crate::shard::ShardLimits;
 use crate::sources::{OnError, SettingsError, Source, SourceError};
@@ -112,8 +113,13 @@ impl Pipeline {
             .zip(said)
             .map(|(source, ((config, place), stages))| {
                 let on_error = config.rejects.on_error;
-                let root = std::path::absolute(&place.root).unwrap_or_else(|_| place.root.clone());
-                let root = root.display().to_string();
+                let root = match place.root.to_str().filter(|text| is_url(text)) {
+                    Some(url) => remote::shown(url),
+                    None => std::path::absolute(&place.root)
+                        .unwrap_or_else(|_| place.root.clone())
+                        .display()
+                        .to_string(),
+                };
                 SourceStage { source: Arc::from(source), root, stages, on_error }
             })
             .collect();
@@ -251,6 +257,9 @@ impl Pipeline {
 /// `path` without `.`, and without `folder/..` where `folder` is no link: it leads to the same
 /// place and is what people would write.
 fn shortest(storage: &dyn Storage, path: &Path) -> PathBuf {
+    if path.to_str().is_some_and(is_url) {
+        return path.to_owned();
+    }
     let mut short = PathBuf::new();
     for component in path.components() {
         match component {

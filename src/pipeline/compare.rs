@@ -172,7 +172,9 @@ fn compare(
         let alone = Part { inputs: vec![range.clone()], side: Vec::new() };
         let found = match stage.source.digests(&alone) {
             Ok(found) => found.first().map(|digest| digest.blake3),
-            Err(SourceError::Io { .. }) => return Ok(Some(SourceState::Unreadable)),
+            Err(SourceError::Io { .. } | SourceError::Remote(_)) => {
+                return Ok(Some(SourceState::Unreadable));
+            }
             Err(SourceError::Changed { .. }) => return Ok(Some(SourceState::Changed)),
             Err(error) => return Err(stage.error(error)),
         };

@@ -11,7 +11,7 @@ use crate::dataset::plan::PlanError;
 use crate::exporters::PushError;
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
-use crate::remote::{RemoteError, RemoteErrorKind};
+use crate::remote::{RemoteError, RemoteErrorKind, shown};
 use crate::schema::SchemaError;
 use crate::shard::{ReadError, ShardError};
 use crate::sources::{SettingsError, SourceError};
@@ -38,7 +38,7 @@ pub enum PipelineError {
     #[error("dataset: {0}")]
     Schema(SchemaError),
     /// The source matches nothing.
-    #[error("source `{source_name}` matches no input below `{}`", root.display())]
+    #[error("source `{source_name}` matches no input below `{}`", shown(&root.to_string_lossy()))]
     NoInput {
         /// The source.
         source_name: String,

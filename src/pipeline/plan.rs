@@ -30,8 +30,10 @@ use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, plan as division};
 use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
+use crate::remote::is_url;
 use crate::schema::RowSchema;
 use crate::shard::{memory_bytes, shared_bytes};
+use crate::sources::object::READER_BYTES;
 use crate::sources::{BatchLimits, OnError};
 use crate::stages::RowLimit;
 
@@ -454,8 +456,10 @@ impl Pipeline {
         let inputs = listed.inputs().map(|input| LISTED_BYTES + input.path.len());
         let inputs_bytes = inputs.sum::<usize>() as u64;
         let readers = self.sources.iter().zip(&listed.sources);
-        let readers =
-            readers.map(|(stage, listed)| stage.source.reader_bytes(&listed.inputs, limits(stage)));
+        let readers = readers.map(|(stage, listed)| {
+            let ahead = if is_url(&stage.root) { READER_BYTES } else { 0 };
+            stage.source.reader_bytes(&listed.inputs, limits(stage)).saturating_add(ahead)
+        });
         let writer_bytes = memory_bytes(&listed.schema, &self.shard_limits());
         let groups = self.groups().into_iter().map(|group| {
             let mut transforms = self.named_transforms().skip(group.first).take(group.len);

@@ -9,8 +9,11 @@
 //! 2. Nothing is sent over plain HTTP to a store that takes credentials, unless that was allowed.
 //! 3. A URL that is shown has no user info and no query.
 
+mod blocking;
 mod client;
 mod error;
+pub mod probe;
+mod read;
 mod scrub;
 mod storage;
 mod url;
@@ -22,9 +25,11 @@ use object_store::ObjectStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
+pub use blocking::Pending;
 pub use error::{RemoteError, RemoteErrorKind};
+pub use read::Object;
 pub use storage::{RemoteStorage, remote_cause};
-pub use url::{Scheme, is_url};
+pub use url::{Scheme, is_url, local_path, shown, split};
 
 use url::RemoteUrl;
 

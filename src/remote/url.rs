@@ -2,7 +2,9 @@
 //!
 //! Leaves out: reaching it (`client`).
 
-use object_store::path::Path;
+use std::path::{Path, PathBuf};
+
+use object_store::path::Path as ObjectPath;
 
 use super::{RemoteError, RemoteErrorKind};
 
@@ -30,13 +32,61 @@ pub fn is_url(text: &str) -> bool {
     })
 }
 
+/// The path on this machine that a `file://` URL names.
+///
+/// # Errors
+/// A URL that is none, or names a host.
+pub fn local_path(url: &str) -> Result<PathBuf, RemoteError> {
+    let parsed = RemoteUrl::parse(url)?;
+    if parsed.scheme != Scheme::File {
+        return Err(refuse(url, "names no file of this machine"));
+    }
+    Ok(Path::new("/").join(parsed.prefix.as_ref()))
+}
+
+/// Divides the URL of inputs into the place that they are relative to, and their path or glob in it:
+/// `s3://b/a/*.csv` is `*.csv` in `s3://b/a`.
+///
+/// # Errors
+/// A URL that cannot be used, or that names no object.
+pub fn split(url: &str) -> Result<(String, String), RemoteError> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let is_web = matches!(scheme, "http" | "https");
+    // Elsewhere `?` is part of a glob.
+    let (place, query) = match url.find('?') {
+        Some(at) if is_web => url.split_at(at),
+        _ => (url, ""),
+    };
+    let start = place.find("://").map_or(0, |at| at + 3);
+    let wild = place.get(start..).unwrap_or_default().find(['*', '?', '[', ']', '{', '}', '\\']);
+    let fixed = match wild {
+        Some(at) if !is_web => place.get(..start + at).unwrap_or(place),
+        _ => place,
+    };
+    let slash = fixed.rfind('/').filter(|slash| *slash >= start);
+    let slash = slash.ok_or_else(|| refuse(url, "names no object"))?;
+    let (root, rest) = place.split_at(slash);
+    let rest = rest.trim_start_matches('/');
+    let root =
+        if root.len() <= start { format!("{root}/{query}") } else { format!("{root}{query}") };
+    RemoteUrl::parse(&root)?;
+    if rest.is_empty() {
+        return Err(refuse(url, "names no object"));
+    }
+    if !matches!(scheme, "http" | "https" | "file") {
+        return Ok((root, rest.to_owned()));
+    }
+    let rest = ObjectPath::from_url_path(rest).map_err(|_| refuse(url, "names no object"))?;
+    Ok((root, rest.as_ref().to_owned()))
+}
+
 /// A URL that was understood.
 #[derive(Clone)]
 pub(super) struct RemoteUrl {
     scheme: Scheme,
     /// Bucket or container; of `http(s)`, scheme, host and port, with the query if there is one.
     authority: String,
-    prefix: Path,
+    prefix: ObjectPath,
     shown: String,
 }
 
@@ -69,8 +119,8 @@ impl RemoteUrl {
             return Err(refuse(text, what));
         }
         let prefix = match scheme {
-            Scheme::Http | Scheme::File => Path::from_url_path(path),
-            Scheme::S3 | Scheme::Gcs | Scheme::Azure => Path::parse(path),
+            Scheme::Http | Scheme::File => ObjectPath::from_url_path(path),
+            Scheme::S3 | Scheme::Gcs | Scheme::Azure => ObjectPath::parse(path),
         };
         let prefix = prefix.map_err(|_| refuse(text, "has a path that no object can have"))?;
         let shown = format!("{name}://{host}{}", path.trim_end_matches('/'));
@@ -89,7 +139,7 @@ impl RemoteUrl {
         &self.authority
     }
 
-    pub(super) fn prefix(&self) -> &Path {
+    pub(super) fn prefix(&self) -> &ObjectPath {
         &self.prefix
     }
 
@@ -103,12 +153,13 @@ fn refuse(text: &str, what: &str) -> RemoteError {
 }
 
 /// A text that may be a URL, without what may be secret in it.
-fn shown(text: &str) -> String {
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit('@').next().unwrap_or_default();
-    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{host}{path}") }
+    format!("{scheme}://{host}{path}")
 }
 
 #[cfg(test)]
@@ -169,6 +220,26 @@ mod tests {
             assert_eq!(e.to_string(), message, "{text}");
             assert!(!format!("{e:?}").contains("hush"), "{text}: {e:?}");
         }
+    }
+
+    #[test]
+    fn the_url_of_inputs_is_a_place_and_a_path_in_it() {
+        for (url, root, rest) in [
+            ("s3://b/a/*.csv", "s3://b/a", "*.csv"),
+            ("s3://b/a/x?/b/*.csv", "s3://b/a", "x?/b/*.csv"),
+            ("s3://b/a/x.csv", "s3://b/a", "x.csv"),
+            ("s3://b/**", "s3://b", "**"),
+            ("file:///d/*.csv", "file:///d", "*.csv"),
+            ("file:///*.csv", "file:///", "*.csv"),
+            ("https://h/a%20b/x%20y.csv?sig=1", "https://h/a%20b?sig=1", "x y.csv"),
+            ("https://h/x.csv", "https://h", "x.csv"),
+        ] {
+            assert_eq!(split(url).unwrap(), (root.to_owned(), rest.to_owned()), "{url}");
+        }
+        for url in ["s3://b", "s3://b/a/", "s3://u:p@b/x.csv", "ftp://h/x"] {
+            assert!(split(url).is_err(), "{url}");
+        }
+        assert_eq!(local_path("file:///a%20b/c").unwrap(), Path::new("/a b/c"));
     }
 
     #[test]

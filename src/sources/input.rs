@@ -7,7 +7,8 @@
 //!    its digest is complete, gives [`SourceError::Changed`]: rows and digest are of one state.
 //! 2. A digest is of every byte of the input (of its range), in order, whether rows were read from
 //!    all of them or, after a restart, from the last ones only.
-//! 3. Where a digest is not of the very bytes that rows were read from, the time of the last change of
+//! 3. Objects of stores are as files here, with their `ETag` for a time of change (`object`).
+//! 4. Where a digest is not of the very bytes that rows were read from, the time of the last change of
 //!    the file, which nobody can set, is the same before the first of them was read and after the
 //!    digest: rows and digest are of one state also where size and time of modification were put back.
 #![expect(
@@ -25,15 +26,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::SourceError;
+use super::object::{self, ObjectBlocks, ObjectStream};
 use crate::inputs::{Input, InputDigest, InputRange, Part};
+use crate::remote::{Remote, RemoteError, RemoteOptions, is_url, local_path};
 
 /// Bytes that are read and then hashed while they are still in the processor's cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The folder that the paths of inputs are relative to.
+/// The folder, or place in a store, that the paths of inputs are relative to.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: Arc<Path>,
+    remote: Option<Remote>,
 }
 
 impl Folder {
@@ -41,7 +45,29 @@ impl Folder {
     #[must_use]
     pub fn new(root: &Path) -> Self {
         let is_empty = root.as_os_str().is_empty();
-        Self { root: if is_empty { Path::new(".").into() } else { root.into() } }
+        let root = if is_empty { Path::new(".").into() } else { root.into() };
+        Self { root, remote: None }
+    }
+
+    /// The folder at `root`, or the place of which it is the URL.
+    ///
+    /// # Errors
+    /// A URL that cannot be used.
+    pub fn at(root: &Path) -> Result<Self, RemoteError> {
+        let Some(url) = root.to_str().filter(|text| is_url(text)) else {
+            return Ok(Self::new(root));
+        };
+        if url.starts_with("file://") {
+            return Ok(Self::new(&local_path(url)?));
+        }
+        let remote = Remote::open(url, &RemoteOptions::default())?;
+        Ok(Self { root: Path::new(remote.url()).into(), remote: Some(remote) })
+    }
+
+    /// The place in a store, where it is one.
+    #[must_use]
+    pub fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
     }
 
     /// Where it is.
@@ -55,6 +81,9 @@ impl Folder {
     /// # Errors
     /// It is not there, cannot be looked at, or is not a regular file.
     pub fn stat(&self, path: &str) -> Result<Input, SourceError> {
+        if let Some(remote) = &self.remote {
+            return Ok(object::as_input(path.to_owned(), &remote.head(path)?));
+        }
         let found = std::fs::metadata(self.root.join(path)).map_err(|e| io(path, e))?;
         as_input(path, &found)
     }
@@ -72,24 +101,29 @@ impl Folder {
     ) -> Result<OpenInput, SourceError> {
         let range = range.cloned().unwrap_or(0..input.size);
         let from = from.unwrap_or(range.start);
-        let (mut file, path) = self.open_file(input)?;
-        if range.end > input.size || from > range.end {
-            return Err(SourceError::Changed { path: input.path.clone() });
+        let is_outside = range.end > input.size || from > range.end;
+        let hasher = (from == range.start).then(blake3::Hasher::new);
+        let position = from;
+        let input = input.clone();
+        let changed = || Err(SourceError::Changed { path: input.path.clone() });
+        if let Some(remote) = &self.remote {
+            if is_outside {
+                return changed();
+            }
+            let stream = ObjectStream::open(remote, &input, from..range.end)?;
+            let bytes = Bytes::Object(Box::new(stream));
+            return Ok(OpenInput { bytes, input, range, position, hasher });
+        }
+        let (mut file, path) = self.open_file(&input)?;
+        if is_outside {
+            return changed();
         }
         if from > 0 {
             file.seek(SeekFrom::Start(from)).map_err(|e| io(&input.path, e))?;
         }
-        let hasher = (from == range.start).then(blake3::Hasher::new);
         let found = file.metadata().map_err(|e| io(&input.path, e))?;
-        Ok(OpenInput {
-            file,
-            path,
-            input: input.clone(),
-            range,
-            position: from,
-            hasher,
-            opened: changed_at(&found),
-        })
+        let bytes = Bytes::File { file, path, opened: changed_at(&found) };
+        Ok(OpenInput { bytes, input, range, position, hasher })
     }
 
     /// Opens an input whose bytes are read here and there.
@@ -97,8 +131,13 @@ impl Folder {
     /// # Errors
     /// It cannot be opened, or is not what was listed.
     pub fn open_anywhere(&self, input: &Input) -> Result<PlacedInput, SourceError> {
-        let (file, path) = self.open_file(input)?;
-        Ok(PlacedInput { file, path, input: input.clone() })
+        let bytes = if let Some(remote) = &self.remote {
+            Placed::Object(Box::new(ObjectBlocks::open(remote, input)?))
+        } else {
+            let (file, path) = self.open_file(input)?;
+            Placed::File { file, path }
+        };
+        Ok(PlacedInput { bytes, input: input.clone() })
     }
 
     /// The file of an input, if it is what was listed.
@@ -179,15 +218,24 @@ impl Folder {
 /// An input that is being read.
 #[derive(Debug)]
 pub struct OpenInput {
-    file: File,
-    path: PathBuf,
+    bytes: Bytes,
     input: Input,
     range: Range<u64>,
     position: u64,
     /// `None` while bytes were skipped that are still to be hashed.
     hasher: Option<blake3::Hasher>,
-    /// The time of its last change when it was opened.
-    opened: Option<SystemTime>,
+}
+
+/// Where the bytes of an open input come from, in order.
+#[derive(Debug)]
+enum Bytes {
+    File {
+        file: File,
+        path: PathBuf,
+        /// The time of its last change when it was opened.
+        opened: Option<SystemTime>,
+    },
+    Object(Box<ObjectStream>),
 }
 
 impl OpenInput {
@@ -207,10 +255,15 @@ impl OpenInput {
         out.reserve(wanted);
         let mut n_read = 0;
         while n_read < wanted {
-            let piece = PIECE_BYTES.min(wanted - n_read) as u64;
+            let piece = PIECE_BYTES.min(wanted - n_read);
             let start = out.len();
-            let n = (&mut self.file).take(piece).read_to_end(out);
-            let n = n.map_err(|e| io(&self.input.path, e))?;
+            let n = match &mut self.bytes {
+                Bytes::File { file, .. } => {
+                    let n = file.take(piece as u64).read_to_end(out);
+                    n.map_err(|e| io(&self.input.path, e))?
+                }
+                Bytes::Object(stream) => stream.append_to(out, piece)?,
+            };
             if n == 0 {
                 return Err(SourceError::Changed { path: self.input.path.clone() });
             }
@@ -225,8 +278,15 @@ impl OpenInput {
 
     /// The file itself, at the byte where reading stopped, for formats that have a directory at
     /// their end. Nothing that is read from it is hashed.
-    pub(super) fn into_seekable(self) -> impl Read + Seek {
-        self.file
+    pub(super) fn into_seekable(self) -> Box<dyn ReadSeek> {
+        match self.bytes {
+            Bytes::File { file, .. } => Box::new(file),
+            Bytes::Object(stream) => {
+                let bytes = Placed::Object(Box::new(stream.into_blocks()));
+                let input = PlacedInput { bytes, input: self.input };
+                Box::new(Seekable { input, at: self.position })
+            }
+        }
     }
 
     /// Reads what is left, from the first byte again if some were skipped, and gives the digest of all.
@@ -236,20 +296,28 @@ impl OpenInput {
     pub fn digest(mut self) -> Result<blake3::Hash, SourceError> {
         let has_skipped = self.hasher.is_none();
         if has_skipped {
-            let start = SeekFrom::Start(self.range.start);
-            self.file.seek(start).map_err(|e| io(&self.input.path, e))?;
             self.position = self.range.start;
+            match &mut self.bytes {
+                Bytes::File { file, .. } => {
+                    let start = SeekFrom::Start(self.position);
+                    file.seek(start).map_err(|e| io(&self.input.path, e))?;
+                }
+                Bytes::Object(stream) => stream.seek(self.range.clone()),
+            }
         }
         self.hasher.get_or_insert_default();
         let mut piece = Vec::new();
         while self.append_to(&mut piece, PIECE_BYTES)? > 0 {
             piece.clear();
         }
-        // By its path: a file that was replaced has changed, though the open one has not.
-        let found = std::fs::metadata(&self.path).map_err(|e| gone_or_io(&self.input.path, e))?;
-        let found = as_input(&self.input.path, &found)?;
-        if !self.input.is_as_listed(&found) || (has_skipped && found.changed != self.opened) {
-            return Err(SourceError::Changed { path: self.input.path });
+        // All bytes of an object are of the state that was listed.
+        if let Bytes::File { path, opened, .. } = &self.bytes {
+            // By its path: a file that was replaced has changed, though the open one has not.
+            let found = std::fs::metadata(path).map_err(|e| gone_or_io(&self.input.path, e))?;
+            let found = as_input(&self.input.path, &found)?;
+            if !self.input.is_as_listed(&found) || (has_skipped && found.changed != *opened) {
+                return Err(SourceError::Changed { path: self.input.path });
+            }
         }
         Ok(self.hasher.unwrap_or_default().finalize())
     }
@@ -258,9 +326,49 @@ impl OpenInput {
 /// An input whose bytes are read here and there; its digest is taken apart from that.
 #[derive(Debug)]
 pub struct PlacedInput {
-    file: File,
-    path: PathBuf,
+    bytes: Placed,
     input: Input,
+}
+
+/// Where the bytes of an input come from, here and there.
+#[derive(Debug)]
+enum Placed {
+    File { file: File, path: PathBuf },
+    Object(Box<ObjectBlocks>),
+}
+
+/// What formats with a directory at their end are read from.
+pub(super) trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+/// An input as a file that has a position.
+struct Seekable {
+    input: PlacedInput,
+    at: u64,
+}
+
+impl Read for Seekable {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.input.size().saturating_sub(self.at);
+        let n = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let part = out.get_mut(..n).unwrap_or_default();
+        self.input.read_at(self.at, part).map_err(std::io::Error::other)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Seek for Seekable {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.input.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = target.ok_or(std::io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
 }
 
 impl PlacedInput {
@@ -275,7 +383,11 @@ impl PlacedInput {
     /// # Errors
     /// The system refused, or the file has become shorter than it was when it was listed.
     pub fn read_at(&self, at: u64, out: &mut [u8]) -> Result<(), SourceError> {
-        self.file.read_exact_at(out, at).map_err(|e| match e.kind() {
+        let file = match &self.bytes {
+            Placed::File { file, .. } => file,
+            Placed::Object(blocks) => return blocks.read_at(at, out),
+        };
+        file.read_exact_at(out, at).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 SourceError::Changed { path: self.input.path.clone() }
             }
@@ -288,7 +400,9 @@ impl PlacedInput {
     /// # Errors
     /// [`SourceError::Changed`] if not.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
-        let found = std::fs::metadata(&self.path).map_err(|e| gone_or_io(&self.input.path, e))?;
+        // What is read of an object is of the state that was listed.
+        let Placed::File { path, .. } = &self.bytes else { return Ok(()) };
+        let found = std::fs::metadata(path).map_err(|e| gone_or_io(&self.input.path, e))?;
         if !self.input.is_as_listed(&as_input(&self.input.path, &found)?) {
             return Err(SourceError::Changed { path: self.input.path.clone() });
         }

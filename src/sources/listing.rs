@@ -17,6 +17,7 @@ use globset::GlobMatcher;
 use walkdir::WalkDir;
 
 use super::input::{Folder, as_input, io};
+use super::object_listing;
 use super::pattern::{Glob, Pattern};
 use super::{SettingsError, SourceError, SourceSpec};
 use crate::inputs::Input;
@@ -43,7 +44,12 @@ impl Listing {
             });
         }
         let patterns = spec.paths.iter().map(|p| Pattern::new(p)).collect::<Result<_, _>>()?;
-        Ok(Self { source: spec.name.clone(), folder: Folder::new(&spec.root), patterns })
+        let folder = Folder::at(&spec.root).map_err(|e| SettingsError {
+            at: vec!["root".to_owned()],
+            message: e.to_string(),
+            hint: e.hint().map(ToOwned::to_owned),
+        })?;
+        Ok(Self { source: spec.name.clone(), folder, patterns })
     }
 
     /// Where the inputs are.
@@ -57,6 +63,17 @@ impl Listing {
     /// # Errors
     /// A root that is not there, and everything of invariant 3.
     pub fn list(&self) -> Result<Vec<Input>, SourceError> {
+        let mut found = match self.folder.remote() {
+            Some(remote) => object_listing::list(remote, &self.source, &self.patterns)?,
+            None => self.list_files()?,
+        };
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.dedup_by(|a, b| a.path == b.path);
+        found.shrink_to_fit();
+        Ok(found)
+    }
+
+    fn list_files(&self) -> Result<Vec<Input>, SourceError> {
         let root = self.root()?;
         let mut found = Vec::new();
         for pattern in &self.patterns {
@@ -65,9 +82,6 @@ impl Listing {
                 Some(glob) => self.walk(&root, glob, &mut found)?,
             }
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        found.dedup_by(|a, b| a.path == b.path);
-        found.shrink_to_fit();
         Ok(found)
     }
 
@@ -81,7 +95,10 @@ impl Listing {
         inputs: &[Input],
         names: &GlobMatcher,
     ) -> Result<Vec<Input>, SourceError> {
-        let root = self.root()?;
+        let root = match self.folder.remote() {
+            Some(_) => PathBuf::new(),
+            None => self.root()?,
+        };
         let mut by_folder: HashMap<&str, bool> = HashMap::new();
         let mut found = Vec::new();
         for input in inputs {
@@ -211,6 +228,9 @@ impl Listing {
         folder: &str,
         names: &GlobMatcher,
     ) -> Result<Option<Input>, SourceError> {
+        if let Some(remote) = self.folder.remote() {
+            return object_listing::first_in(remote, folder, names);
+        }
         let start = self.folder.root().join(folder);
         let mut paths = Vec::new();
         for entry in WalkDir::new(start).min_depth(1).max_depth(1) {

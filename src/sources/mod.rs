@@ -40,6 +40,8 @@ pub mod listing;
 mod npy;
 mod npy_files;
 mod npy_header;
+pub(crate) mod object;
+mod object_listing;
 mod parquet;
 mod parquet_footer;
 mod parquet_pages;
@@ -61,6 +63,7 @@ use serde_json::Value;
 pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
 use crate::batch::{Batch, Behind, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
+use crate::remote::RemoteError;
 pub use rejects::BadRowAt;
 pub(crate) use settings::Size;
 pub use settings::parse as parse_settings;
@@ -188,7 +191,7 @@ pub struct SourceSpec {
     pub name: String,
     /// Paths and globs, relative to `root`.
     pub paths: Vec<String>,
-    /// Where they are, absolute or relative to the working folder.
+    /// Where they are: a folder, absolute or relative to the working folder, or a URL.
     pub root: PathBuf,
     /// The other settings, as JSON.
     pub settings: Value,
@@ -218,6 +221,9 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
+    /// An object store could not be reached, or refused.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// A row, or an input from that row on, is not what the definition says: the only error that can
     /// become a reject ([`OnError::settle`]).
     #[error("`{path}`, {at}{}", Behind(bad))]
@@ -276,6 +282,7 @@ impl SourceError {
                 }
                 _ => None,
             },
+            Self::Remote(error) => error.hint(),
             Self::Row { bad, .. } => bad.hint.as_deref(),
             Self::Invalid { hint, .. } | Self::Listing { hint, .. } => hint.as_deref(),
             Self::Arrow(_) => None,

@@ -40,7 +40,7 @@ impl Pattern {
         if text.contains("://") {
             return refuse(
                 format!("`{text}` is a URL"),
-                "sources read local files; `root` says where they are",
+                "`root` is the URL of the place, and `path` is relative to it",
             );
         }
         if text.starts_with('/') {

@@ -14,4 +14,5 @@ mod http;
 mod proxy;
 mod pull;
 mod push;
+mod reading;
 mod servers;

@@ -1,0 +1,184 @@
+//! Reads objects from threads that may block.
+//!
+//! Leaves out: how far ahead is read, which `sources` decide.
+//!
+//! Invariant: bytes are of the state of the object that was meant, or an error says that it changed,
+//! also at stores that do not keep to `If-Match`.
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
+
+use super::blocking::Pending;
+use super::{Remote, RemoteError, RemoteErrorKind};
+
+/// How often bytes are asked for again that came short; the client tries again what broke off.
+const SHORT_RETRIES: usize = 3;
+
+/// One state of an object, as far as a store tells states apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Size in bytes.
+    pub size: u64,
+    /// When it was written, to the second: stores round it in one answer and not in another.
+    pub modified: SystemTime,
+    /// What the store calls this state.
+    pub etag: Option<String>,
+}
+
+impl Object {
+    fn of(meta: &ObjectMeta) -> Self {
+        let seconds = u64::try_from(meta.last_modified.timestamp()).unwrap_or(0);
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        Self { size: meta.size, modified, etag: meta.e_tag.clone() }
+    }
+
+    /// Whether `other` is the same state.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.size == other.size
+            && match (&self.etag, &other.etag) {
+                (Some(etag), Some(other)) => etag == other,
+                _ => self.modified == other.modified,
+            }
+    }
+
+    /// The condition under which bytes of this state come; a weak `ETag` is none.
+    fn if_match(&self) -> Option<String> {
+        self.etag.clone().filter(|etag| !etag.starts_with("W/"))
+    }
+}
+
+impl Remote {
+    /// The object at `relative` as it is now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn head(&self, relative: &str) -> Result<Object, RemoteError> {
+        let (remote, relative) = (self.clone(), relative.to_owned());
+        let asked = async move {
+            let found = remote.store().head(&remote.path(&relative)).await;
+            let found = found.map_err(|e| remote.error("look at", &relative, &e))?;
+            Ok(Object::of(&found))
+        };
+        Pending::new(self.url().to_owned(), asked)?.wait()
+    }
+
+    /// Begins to read the bytes `range` of `relative`, in the state `of` if one is meant; the range
+    /// is not empty and not behind the end.
+    ///
+    /// # Errors
+    /// The system refuses threads; the store's come when the answer is waited for.
+    pub fn begin_read(
+        &self,
+        relative: &str,
+        range: Range<u64>,
+        of: Option<Object>,
+    ) -> Result<Pending<(Object, Bytes)>, RemoteError> {
+        let (remote, relative) = (self.clone(), relative.to_owned());
+        let asked = async move { remote.read(&relative, range, of.as_ref()).await };
+        Pending::new(self.url().to_owned(), asked)
+    }
+
+    async fn read(
+        &self,
+        relative: &str,
+        range: Range<u64>,
+        of: Option<&Object>,
+    ) -> Result<(Object, Bytes), RemoteError> {
+        let path = self.path(relative);
+        let wrong = |kind, said: &str| {
+            RemoteError::of("read", self.show(relative), kind, Some(said.to_owned()))
+        };
+        for _ in 0..=SHORT_RETRIES {
+            let options = GetOptions {
+                range: Some(GetRange::Bounded(range.clone())),
+                if_match: of.and_then(Object::if_match),
+                ..GetOptions::default()
+            };
+            let refused = |e| self.error("read", relative, &e);
+            let got = self.store().get_opts(&path, options).await.map_err(refused)?;
+            let found = Object::of(&got.meta);
+            if of.is_some_and(|of| !of.is_same(&found)) {
+                return Err(wrong(RemoteErrorKind::Changed, "another state came"));
+            }
+            let got_range = got.range.clone();
+            let bytes = got.bytes().await.map_err(refused)?;
+            if got_range == range && bytes.len() as u64 == range.end - range.start {
+                return Ok((found, bytes));
+            }
+        }
+        Err(wrong(RemoteErrorKind::Damaged, "fewer bytes came than were asked for"))
+    }
+
+    /// Lists everything below the folder `below`, of any depth, and keeps what `take` makes of it:
+    /// paths relative to this place, in the store's order.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn list<T: Send + 'static>(
+        &self,
+        below: &str,
+        mut take: impl FnMut(String, Object) -> Option<T> + Send + 'static,
+    ) -> Result<Vec<T>, RemoteError> {
+        let (remote, below) = (self.clone(), below.to_owned());
+        let asked = async move {
+            let mut taken = Vec::new();
+            let prefix = remote.path(&below);
+            let mut listing = remote.store().list(Some(&prefix));
+            let refused = |e| remote.error("list", &below, &e);
+            while let Some(found) = listing.try_next().await.map_err(refused)? {
+                if let Some(relative) = remote.relative(&found.location) {
+                    taken.extend(take(relative, Object::of(&found)));
+                }
+            }
+            Ok(taken)
+        };
+        Pending::new(self.url().to_owned(), asked)?.wait()
+    }
+
+    /// The objects in the folder `folder` itself, without what lies in folders below it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn list_folder(&self, folder: &str) -> Result<Vec<(String, Object)>, RemoteError> {
+        let (remote, folder) = (self.clone(), folder.to_owned());
+        let asked = async move {
+            let prefix = remote.path(&folder);
+            let found = remote.store().list_with_delimiter(Some(&prefix)).await;
+            let found = found.map_err(|e| remote.error("list", &folder, &e))?;
+            let objects = found.objects.iter();
+            let named = objects
+                .filter_map(|meta| Some((remote.relative(&meta.location)?, Object::of(meta))));
+            Ok(named.collect())
+        };
+        Pending::new(self.url().to_owned(), asked)?.wait()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::RemoteOptions;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test puts files where a store finds them")]
+    fn bytes_are_of_the_state_that_was_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let remote = Remote::open(&url, &RemoteOptions::default()).unwrap();
+        std::fs::write(dir.path().join("a.bin"), b"0123456789").unwrap();
+        let first = remote.head("a.bin").unwrap();
+        let read = |of: &Object| remote.begin_read("a.bin", 2..5, Some(of.clone())).unwrap().wait();
+        assert_eq!(read(&first).unwrap().1, &b"234"[..]);
+        std::fs::write(dir.path().join("a.bin"), b"0123456789abc").unwrap();
+        assert_eq!(read(&first).unwrap_err().kind(), RemoteErrorKind::Changed);
+        let listed = remote.list("", |path, object| Some((path, object.size))).unwrap();
+        assert_eq!(listed, [("a.bin".to_owned(), 13)]);
+        assert_eq!(remote.list_folder("").unwrap().len(), 1);
+        assert_eq!(remote.head("b.bin").unwrap_err().kind(), RemoteErrorKind::NotFound);
+    }
+}

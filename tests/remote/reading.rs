@@ -1,0 +1,263 @@
+//! Inputs in object stores: the same bytes as from files, whatever goes wrong on the way.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+use parquet::arrow::ArrowWriter;
+
+use super::command::{Place, Ran, files_of, joined};
+use super::proxy::{Fault, Rule};
+use super::servers::{Bucket, Server};
+
+/// Definitions of one dataset each, by kind of source.
+const SOURCES: [(&str, &str); 7] = [
+    ("csv", "type = \"csv\"\npath = \"csv/*.csv\""),
+    ("jsonl", "type = \"jsonl\"\npath = [\"jsonl/a.jsonl\", \"jsonl/**/*.jsonl.gz\"]"),
+    ("parquet", "type = \"parquet\"\npath = \"**/*.parquet\""),
+    ("idx", "type = \"idx\"\npath = \"idx/*.gz\""),
+    ("zip", "type = \"csv\"\npath = \"zip/*.zip\""),
+    ("files", "type = \"files\"\npath = \"texts/**/*.txt\"\nsibling = \"LICENSE*\""),
+    ("deep", "type = \"files\"\npath = \"texts/b/c/*.txt\"\ncontent = \"text\""),
+];
+
+fn definition(name: &str, source: &str) -> String {
+    format!(
+        "version = 1\nname = \"{name}\"\nenv = [\"ROOT\"]\n\n[sources.in]\nroot = \"${{ROOT}}\"\n\
+         {source}\n\n[dataset]\npartition_bytes = \"1MiB\"\nshard_bytes = \"1MiB\"\n"
+    )
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zip(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    writer.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+    writer.write_all(bytes).unwrap();
+    writer.finish().unwrap().into_inner()
+}
+
+fn parquet(n: i64) -> Vec<u8> {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..n));
+    let names: ArrayRef = Arc::new(StringArray::from_iter_values((0..n).map(|i| i.to_string())));
+    let rows = RecordBatch::try_from_iter([("id", ids), ("name", names)]).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+/// Files of every kind of source, some larger than what is asked for at once.
+fn inputs() -> Vec<(String, Vec<u8>)> {
+    let csv = |from: usize, n: usize| {
+        joined((from..from + n).map(|i| format!("{i},{},line {i}\n", i * 7 % 11)))
+    };
+    let lines = |n: usize| joined((0..n).map(|i| format!("{{\"id\": {i}, \"text\": \"t{i}\"}}\n")));
+    let mut idx = vec![0, 0, 8, 3, 0, 0, 0, 100, 0, 0, 0, 4, 0, 0, 0, 4];
+    idx.extend((0..1600_u32).map(|i| u8::try_from(i % 256).unwrap()));
+    let mut inputs = vec![
+        ("csv/a.csv".to_owned(), format!("id,mod,text\n{}", csv(0, 150_000)).into_bytes()),
+        ("csv/b.csv".to_owned(), format!("id,mod,text\n{}", csv(150_000, 10)).into_bytes()),
+        ("csv/c.txt".to_owned(), b"not meant".to_vec()),
+        ("jsonl/a.jsonl".to_owned(), lines(40_000).into_bytes()),
+        ("jsonl/x/y/b.jsonl.gz".to_owned(), gzip(lines(50).as_bytes())),
+        ("p/a.parquet".to_owned(), parquet(100_000)),
+        ("idx/a.gz".to_owned(), gzip(&idx)),
+        ("zip/a.zip".to_owned(), zip("m.csv", format!("id,mod,text\n{}", csv(0, 9)).as_bytes())),
+        ("texts/LICENSE.md".to_owned(), b"free".to_vec()),
+        ("texts/b/LICENSE".to_owned(), b"not free".to_vec()),
+    ];
+    inputs.extend((0..12).map(|i| {
+        let folder = ["a", "b", "b/c"][i % 3];
+        (format!("texts/{folder}/{i}.txt"), format!("text {i}").repeat(i).into_bytes())
+    }));
+    inputs
+}
+
+/// Puts the inputs below `data/`, and into the folder `in` of a place that has the definitions.
+fn put(bucket: &Bucket) -> Place {
+    let place = Place::new();
+    let store = bucket.store();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for (path, bytes) in inputs() {
+            place.write(&format!("in/{path}"), &bytes);
+            store.put(&Path::from(format!("data/{path}")), bytes.into()).await.unwrap();
+        }
+        // What consoles keep to stand for a folder, and what only begins like one.
+        store.put(&Path::from("data-other/a.csv"), "id\n1\n".into()).await.unwrap();
+    });
+    for (name, source) in SOURCES {
+        place.write(&format!("{name}.toml"), definition(name, source));
+    }
+    place
+}
+
+fn run(place: &Place, args: &[&str], root: &str, environment: &[(&str, String)]) -> Ran {
+    let mut command = place.command(args);
+    command.env("ROOT", root).envs(environment.iter().map(|(name, value)| (name, value)));
+    Ran::of(command.output().unwrap())
+}
+
+#[track_caller]
+fn done(ran: &Ran) {
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
+fn every_source_reads_objects_as_it_reads_files() {
+    for server in Server::all() {
+        let bucket = server.bucket();
+        let place = put(&bucket);
+        let environment = bucket.environment(&bucket.endpoint());
+        for (name, _) in SOURCES {
+            let file = format!("{name}.toml");
+            done(&run(&place, &["run", &file, "--out", "local"], "in", &[]));
+            let url = bucket.url("data");
+            done(&run(&place, &["run", &file, "--out", "remote"], &url, &environment));
+            let [local, remote] = ["local", "remote"].map(|out| files_of(&place.path(out)));
+            assert!(local.len() > 5, "{}, {name}", server.name);
+            assert_eq!(
+                local.keys().collect::<Vec<_>>(),
+                remote.keys().collect::<Vec<_>>(),
+                "{}, {name}",
+                server.name
+            );
+            assert!(local == remote, "{}, {name}: other bytes", server.name);
+            let again = run(&place, &["run", &file, "--out", "remote"], &url, &environment);
+            done(&again);
+            assert!(again.stdout.contains("up to date"), "{}: {again:?}", server.name);
+        }
+    }
+}
+
+#[test]
+fn a_path_may_be_the_url_and_the_key_does_not_hold_it() {
+    let Some(server) = Server::moto() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let environment = bucket.environment(&bucket.endpoint());
+    let path = format!("type = \"csv\"\npath = \"{}\"", bucket.url("data/csv/*.csv"));
+    place.write("url.toml", definition("csv", &path).replace("root = \"${ROOT}\"\n", ""));
+    let rooted = definition("csv", "type = \"csv\"\npath = \"*.csv\"");
+    place.write("rooted.toml", rooted);
+    done(&run(&place, &["run", "url.toml", "--out", "a"], "", &environment));
+    done(&run(&place, &["run", "rooted.toml", "--out", "b"], "in/csv", &[]));
+    assert!(files_of(&place.path("a")) == files_of(&place.path("b")));
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_changes_nothing() {
+    for server in Server::all() {
+        let bucket = server.bucket();
+        let place = put(&bucket);
+        let proxy = bucket.proxy();
+        let environment = bucket.environment(&proxy.endpoint());
+        done(&run(&place, &["run", "csv.toml", "--out", "local"], "in", &[]));
+        let get = |fault: Fault, n: usize| Rule::new(fault).on("GetObject").after(n);
+        for (n, fault) in [
+            (0, Fault::SlowDown),
+            (1, Fault::CutAnswer(9)),
+            (2, Fault::CutAnswer(300_000)),
+            (3, Fault::Internal),
+            (4, Fault::ShortBody(5)),
+        ] {
+            proxy.inject(get(fault, n));
+        }
+        proxy.inject(Rule::new(Fault::SlowDown).on("ListObjectsV2").times(2));
+        done(&run(&place, &["run", "csv.toml", "--out", "x"], &bucket.url("data"), &environment));
+        let met = proxy.requests().into_iter().filter(|it| it.fault.is_some()).count();
+        assert!(met >= 4, "{}: {met} faults met", server.name);
+        let same = files_of(&place.path("local")) == files_of(&place.path("x"));
+        assert!(same, "{}: other bytes", server.name);
+    }
+}
+
+#[test]
+fn an_object_that_changes_while_it_is_read_is_noticed() {
+    let Some(server) = Server::moto() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let proxy = bucket.proxy();
+    let environment = bucket.environment(&proxy.endpoint());
+    proxy.inject(Rule::new(Fault::WrongEtag).on("GetObject").after(2).times(1000));
+    let ran = run(&place, &["run", "csv.toml"], &bucket.url("data"), &environment);
+    ran.fails(1, &["error[input-changed]", "csv/a.csv"]);
+}
+
+#[test]
+fn an_object_that_was_replaced_is_read_again() {
+    let Some(server) = Server::moto() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let environment = bucket.environment(&bucket.endpoint());
+    let build = || {
+        done(&run(&place, &["run", "deep.toml", "--out", "x"], &bucket.url("data"), &environment));
+        files_of(&place.path("x"))
+    };
+    let before = build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let path = Path::from("data/texts/b/c/2.txt");
+    // Of the same size: nothing but the `ETag`, and maybe the second, tells.
+    let put = runtime.block_on(async { bucket.store().put(&path, "TEXT 2text 2".into()).await });
+    put.unwrap();
+    let after = build();
+    assert!(after.len() > before.len());
+    place.write("in/texts/b/c/2.txt", "TEXT 2text 2");
+    done(&run(&place, &["run", "deep.toml", "--out", "fresh"], "in", &[]));
+    let sentinel =
+        |out: &str| files_of(&place.current(out, "deep")).remove(std::path::Path::new("_COMPLETE"));
+    assert!(sentinel("x").is_some());
+    assert_eq!(sentinel("x"), sentinel("fresh"));
+}
+
+#[test]
+fn what_is_wrong_with_a_place_is_told_apart_and_holds_no_secret() {
+    let Some(server) = Server::moto() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let right = bucket.environment(&bucket.endpoint()).to_vec();
+    let with = |name: &'static str, value: &str| {
+        let mut all = right.clone();
+        all.retain(|(known, _)| *known != name);
+        all.push((name, value.to_owned()));
+        all
+    };
+    let url = bucket.url("data");
+    let other_secret = "another-secret-that-nobody-may-see";
+    for (name, root, environment, code, texts) in [
+        (
+            "bucket",
+            "s3://no-such-bucket/x",
+            right.clone(),
+            1,
+            ["error[remote-no-bucket]", "hint: "],
+        ),
+        (
+            "secret",
+            &url,
+            with("AWS_SECRET_ACCESS_KEY", other_secret),
+            1,
+            ["error[remote-credentials]", "SignatureDoesNotMatch"],
+        ),
+        ("plain", &url, with("AWS_ALLOW_HTTP", "false"), 2, ["plain HTTP", "allow_http"]),
+        ("nothing", &bucket.url("nowhere"), right.clone(), 2, ["source-no-input", "nowhere"]),
+    ] {
+        let ran = run(&place, &["run", "csv.toml"], root, &environment);
+        ran.fails(code, &texts);
+        for secret in [bucket.secret(), other_secret] {
+            assert!(!ran.stderr.contains(secret), "{name}: {}", ran.stderr);
+        }
+    }
+    let file = "type = \"csv\"\npath = \"csv/nothing.csv\"";
+    place.write("one.toml", definition("one", file));
+    let ran = run(&place, &["run", "one.toml"], &url, &right);
+    ran.fails(2, &["error[source-listing]", "`csv/nothing.csv` is not in `s3://"]);
+}
