@@ -154,8 +154,7 @@ fn measure(args: &Args, folder: &Path, name: &str, row_bytes: usize, kind: &str)
         let per_gigabyte = times[times.len() / 2] / gigabytes;
         eprintln!("  {what}: {per_gigabyte:.2} s of processor time per GB, both processes");
     }
-    let target = if row_bytes == 64 << 10 { Target::Ratio(0.5) } else { Target::Open };
-    Ok(Figure::rate((name, kind), (gigabytes, "GB/s"), "raw pipe", pair, target))
+    Ok(Figure::rate((name, kind), (gigabytes, "GB/s"), "raw pipe", pair, Target::Ratio(0.5)))
 }
 
 /// Notes the processor time of what is measured.

@@ -106,6 +106,35 @@ fn what_is_called_stands_beside_the_definition_whatever_else_has_its_name() {
     wait_for_none_in(&place.path("."));
 }
 
+/// Sends numbered batches to the runner and prints what comes back.
+const NUMBERED: &str = r#"
+import io, os, subprocess, sys
+import pyarrow as pa
+
+schema = pa.schema([("n", pa.int64())])
+sent = io.BytesIO()
+with pa.ipc.new_stream(sent, schema) as to:
+    for n in (0, 1, 7):
+        to.write_batch(pa.record_batch([[n]], schema=schema), custom_metadata={"rowmill:batch": str(n)})
+told = {**os.environ, "ROWMILL_ENTRY": "hooks.entries:table", "ROWMILL_PARAMS": "{}"}
+program = [sys.executable, "-c", open("runner.py").read()]
+ran = subprocess.run(program, input=sent.getvalue(), stdout=subprocess.PIPE, env=told, check=True)
+for batch, metadata in pa.ipc.open_stream(ran.stdout).iter_batches_with_custom_metadata():
+    print(batch["x"][0], metadata["rowmill:batch"].decode())
+"#;
+
+#[test]
+fn answers_have_the_numbers_of_their_batches() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    place.write("runner.py", include_str!("../../src/transforms/hook/runner.py"));
+    let mut python = std::process::Command::new("python3");
+    let ran = python.args(["-c", NUMBERED]).current_dir(place.path(".")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0 0\n1 1\n7 7\n", "{ran:?}");
+}
+
 #[test]
 fn whatever_numpy_takes_becomes_a_column() {
     if !can_run() {
