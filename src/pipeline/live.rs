@@ -164,8 +164,18 @@ pub(super) struct Underway {
 struct State {
     /// Bytes that were not read yet.
     left: u64,
-    /// What was read, by its last source row: input, number in it, bytes.
-    read: VecDeque<(u32, u64, u64)>,
+    read: VecDeque<Read>,
+}
+
+/// A batch that was read.
+struct Read {
+    input: u32,
+    /// The source rows that it began and ended with.
+    first: u64,
+    last: u64,
+    bytes: u64,
+    /// Those that are done.
+    done: u64,
 }
 
 impl Underway {
@@ -182,27 +192,41 @@ impl Underway {
         let mut state = self.state();
         let bytes = u64::try_from(batch.memory_bytes()).unwrap_or(u64::MAX).min(state.left);
         state.left -= bytes;
-        if let Some((input, source_row)) = last_row(batch) {
-            state.read.push_back((input, source_row, bytes));
+        if let Some((input, last)) = last_row(batch) {
+            let first = batch.provenance.position(0).filter(|at| at.input == input);
+            let first = first.map_or(last, |at| at.source_row);
+            state.read.push_back(Read { input, first, last, bytes, done: 0 });
         }
     }
 
     /// A batch was written.
     pub(super) fn written(&self, batch: &Batch) {
-        let Some(last) = last_row(batch) else { return };
+        let Some(written) = last_row(batch) else { return };
         let mut state = self.state();
-        while let Some((input, source_row, bytes)) = state.read.front().copied()
-            && (input, source_row) <= last
+        while let Some(read) = state.read.front_mut()
+            && (read.input, read.first) <= written
         {
+            let is_whole = (read.input, read.last) <= written;
+            let share = if is_whole {
+                read.bytes
+            } else {
+                let (n_written, n_rows) = (written.1 - read.first, read.last - read.first + 1);
+                let share = u128::from(read.bytes) * u128::from(n_written) / u128::from(n_rows);
+                u64::try_from(share).unwrap_or(read.bytes)
+            };
+            self.live.add_done(share.saturating_sub(read.done));
+            read.done = share.max(read.done);
+            if !is_whole {
+                return;
+            }
             state.read.pop_front();
-            self.live.add_done(bytes);
         }
     }
 
     /// The partition has ended.
     pub(super) fn end(&self) {
         let mut state = self.state();
-        let read: u64 = state.read.drain(..).map(|it| it.2).sum();
+        let read: u64 = state.read.drain(..).map(|read| read.bytes - read.done).sum();
         self.live.add_done(read + std::mem::take(&mut state.left));
     }
 }
@@ -264,7 +288,7 @@ mod tests {
         let each = first.memory_bytes() as u64;
         assert!(each > 0);
         partition.written(&batch(0, 3));
-        assert_eq!(done(), 0, "one row is on its way");
+        assert_eq!(done(), each / 2, "what is before the last row that was written");
         partition.written(&batch(3, 2));
         assert_eq!(done(), each);
         let mut dropped = batch(0, 0);
