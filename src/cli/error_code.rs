@@ -60,6 +60,7 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Cache(error) => of_cache(error),
         PipelineError::Remote(error) => of_remote(error),
         PipelineError::Push(error) => of_push(error),
+        PipelineError::NotPushed { source, .. } => of_pipeline(source),
         PipelineError::Runtime(_) => Code::SystemRefused,
         PipelineError::Show(_) => Code::ValueNotShown,
         PipelineError::Rejects { .. } => Code::TooManyRejects,

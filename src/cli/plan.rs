@@ -165,6 +165,9 @@ fn memory(bound: &MemoryBound, line: &mut impl FnMut(&str, String)) {
     if bound.finish_bytes > 0 {
         line("", format!("merging keys at the end {}", HumanBytes(bound.finish_bytes)));
     }
+    if bound.push_bytes > 0 {
+        line("", format!("on its way to the object store {}", HumanBytes(bound.push_bytes)));
+    }
     if bound.caches_bytes > 0 {
         line("", format!("feature caches {}", HumanBytes(bound.caches_bytes)));
     }

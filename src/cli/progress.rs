@@ -124,8 +124,10 @@ fn details(seen: &Seen) -> String {
     };
     let known = (seen.known * 100).checked_div(seen.asked);
     let known = known.map(|percent| format!("  {percent} % known")).unwrap_or_default();
+    let pushed = seen.push.map(|push| push.sent_bytes + push.skipped_bytes);
+    let pushed = pushed.map(|n| format!("  pushed {}", HumanBytes(n))).unwrap_or_default();
     format!(
-        "{} rows{rejected}{known}  {}/{} partitions  queues {fill} %{memory}",
+        "{} rows{rejected}{known}  {}/{} partitions  queues {fill} %{pushed}{memory}",
         HumanCount(seen.rows),
         seen.partitions_done,
         seen.partitions,
@@ -155,6 +157,7 @@ fn plain_line(seen: &Seen, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exporters::PushSeen;
 
     #[test]
     fn a_plain_line_tells_share_rate_and_rest() {
@@ -169,10 +172,12 @@ mod tests {
             queue_bytes: 4,
             asked: 200,
             known: 31,
+            push: Some(PushSeen { sent_bytes: 1 << 20, ..PushSeen::default() }),
         };
         let line = plain_line(&seen, Duration::from_secs(1));
         let want = " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s  3 seconds left  1,234 rows  \
-                    1,000 rejected  15 % known  2/8 partitions  queues 25 %";
+                    1,000 rejected  15 % known  2/8 partitions  queues 25 %  \
+                    pushed 1.00 MiB";
         assert!(line.starts_with(want), "{line}");
     }
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::output::{CliError, Console, counted};
 use super::signals::Signals;
 use super::target::Target;
-use crate::config::Registry;
+use crate::config::{PushConfig, Registry};
 use crate::exporters::{Push, PushError, PushLive, PushOptions, PushReport, PushSeen};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::{Remote, RemoteOptions};
@@ -27,7 +27,7 @@ const LINE: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The smallest part that stores take.
-const MIN_PART_BYTES: u64 = 5 << 20;
+const MIN_PART_BYTES: u64 = PushConfig::LEAST_PART_BYTES;
 
 /// Arguments of `rowmill push`.
 #[derive(Debug, Args)]
@@ -169,22 +169,32 @@ fn summary(report: &PushReport) -> String {
         writeln!(text, "{name:<11}{value}").ok();
     };
     line("dataset", report.dataset.clone());
-    line("pushed to", report.url.clone());
     let shards = counted(report.shards, "shard");
     line("rows", format!("{} in {shards}", HumanCount(report.rows)));
-    let objects = |n: u64, bytes: u64| format!("{}, {}", counted(n, "object"), HumanBytes(bytes));
-    line("sent", objects(report.sent_objects, report.sent_bytes));
-    if report.skipped_objects > 0 || report.skipped_bytes > 0 {
-        line("there", objects(report.skipped_objects, report.skipped_bytes));
-    }
-    line("time", format!("{:.2} s, {}", report.seconds, counted(report.requests, "request")));
-    if !report.current {
-        line("note", "`current.json` was left alone: `current` is another cache key".to_owned());
-    }
-    if let Some(unguarded) = &report.unguarded {
-        line("note", unguarded.clone());
+    for (name, value) in lines(report) {
+        line(name, value);
     }
     text
+}
+
+/// What a push came to, line by line.
+pub(super) fn lines(report: &PushReport) -> Vec<(&'static str, String)> {
+    let objects = |n: u64, bytes: u64| format!("{}, {}", counted(n, "object"), HumanBytes(bytes));
+    let mut lines = vec![
+        ("pushed to", report.url.clone()),
+        ("sent", objects(report.sent_objects, report.sent_bytes)),
+    ];
+    if report.skipped_objects > 0 || report.skipped_bytes > 0 {
+        lines.push(("there", objects(report.skipped_objects, report.skipped_bytes)));
+    }
+    let requests = counted(report.requests, "request");
+    lines.push(("pushing", format!("{:.2} s, {requests}", report.seconds)));
+    if !report.current {
+        let note = "`current.json` was left alone: `current` is another cache key";
+        lines.push(("note", note.to_owned()));
+    }
+    lines.extend(report.unguarded.clone().map(|unguarded| ("note", unguarded)));
+    lines
 }
 
 #[cfg(test)]

@@ -165,6 +165,11 @@ fn summary(report: &Report) -> String {
             }
         }
     }
+    if let Some(push) = &report.push {
+        for (name, value) in super::push::lines(push) {
+            line(name, value);
+        }
+    }
     if let Some(peak) = report.peak_rss_bytes {
         line("memory", format!("{} at most", HumanBytes(peak)));
     }

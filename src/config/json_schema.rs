@@ -81,6 +81,7 @@ pub fn json_schema(registry: Registry) -> Value {
             "transforms": tables("What is done to rows.", &transforms, 0),
             "dataset": with_rejects(dataset(fields.object(), &inputs)),
             "run": run(),
+            "push": push(),
             "test": test_case::schema(),
         },
         "$defs": definitions,
@@ -194,6 +195,26 @@ fn run() -> Value {
                 "default": "content",
                 "description": "How inputs are told to be the same: by content, or by size and time of modification alone.",
             },
+        },
+    })
+}
+
+fn push() -> Value {
+    let mut bandwidth = size("Most bytes per second.", "");
+    if let Some(object) = bandwidth.as_object_mut() {
+        object.remove("default");
+    }
+    json!({
+        "type": "object",
+        "description": "Where the dataset is sent while it is built, and how fast. Not part of its identity.",
+        "additionalProperties": false,
+        "required": ["url"],
+        "properties": {
+            "url": {"type": "string", "description": "Where to: s3://bucket/prefix, gs://, az:// or file:///."},
+            "part_size": size("Larger files are sent in parts of this size, at least 5 MiB.", "16MiB"),
+            "concurrency": count("Parts and small files sent at once.", Some(8)),
+            "bandwidth": bandwidth,
+            "allow_http": flag("Whether an endpoint may be plain HTTP."),
         },
     })
 }

@@ -72,6 +72,8 @@ pub struct Definition {
     pub data: DataConfig,
     /// What does not.
     pub run: RunConfig,
+    /// Where the dataset is pushed to while it is built.
+    pub push: Option<PushConfig>,
     /// Where the inputs of each source are, in the order of the sources.
     pub places: Vec<SourcePlace>,
     /// Whether the dataset may have no rows without that being an error.
@@ -223,6 +225,32 @@ impl RunConfig {
             batch_bytes: 4 << 20,
             fingerprint: Fingerprinting::default(),
         }
+    }
+}
+
+/// `[push]`: where to, and how fast; never what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushConfig {
+    /// Where to.
+    pub url: String,
+    /// Bytes of a part; files up to this size are sent whole.
+    pub part_bytes: u64,
+    /// Parts and small files sent at once.
+    pub concurrency: u16,
+    /// Most bytes per second.
+    pub bandwidth: Option<u64>,
+    /// Whether an endpoint may be plain HTTP.
+    pub allow_http: bool,
+}
+
+impl PushConfig {
+    /// The smallest part that stores take.
+    pub const LEAST_PART_BYTES: u64 = 5 << 20;
+
+    /// A push to `url` that says nothing else.
+    #[must_use]
+    pub fn to(url: String) -> Self {
+        Self { url, part_bytes: 16 << 20, concurrency: 8, bandwidth: None, allow_http: false }
     }
 }
 

@@ -46,7 +46,8 @@ impl Override {
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         let is_elsewhere = match keys.as_slice() {
             [first, ..]
-                if ["run", "version", "name", "description", "env", "test"].contains(first) =>
+                if ["run", "push", "version", "name", "description", "env", "test"]
+                    .contains(first) =>
             {
                 true
             }

@@ -16,7 +16,8 @@ use super::substitute::{Lookup, Substitution, is_variable};
 use super::test_case;
 use super::tree::{self, Table, Tree};
 use super::{
-    DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, Registry, RunConfig,
+    DEFINITION_VERSION, DataConfig, DatasetConfig, Definition, Override, PushConfig, Registry,
+    RunConfig,
 };
 use crate::batch::OnError;
 use crate::codes::Code;
@@ -26,6 +27,7 @@ use crate::schema::{FieldSpec, Kind};
 /// Codes of interned values and row numbers in the key index have 31 bits.
 const MAX_PER_SHARD: u64 = i32::MAX as u64;
 /// Most lanes and batch rows that make sense on any machine.
+const MAX_REQUESTS: u64 = 1024;
 const MAX_JOBS: u64 = 4096;
 const MAX_BATCH_ROWS: u64 = 1 << 24;
 const MAX_BATCH_BYTES: u64 = 1 << 40;
@@ -180,6 +182,12 @@ impl Reading {
             run_config(&mut reader, &self.folder, &mut run, problems);
             reader.finish(problems);
         }
+        let push = reader.table("push", problems).and_then(|(table, at)| {
+            let mut reader = Reader::new("[push]", at, table);
+            let push = push_config(&mut reader, at, problems);
+            reader.finish(problems);
+            push
+        });
         let transforms = chain.as_ref().map(|chain| &chain.transforms);
         let names = transforms.into_iter().flatten().map(|t| t.name.clone());
         let tests = test_case::read(&mut reader, &names.collect::<Vec<_>>(), problems);
@@ -196,6 +204,7 @@ impl Reading {
             description,
             data: DataConfig { sources, transforms, dataset },
             run,
+            push,
             places,
             allow_empty: dataset_may_be_empty,
             tests,
@@ -274,6 +283,36 @@ fn run_config(
     let batch_bytes = reader.size("batch_bytes", problems).map(|n| n.min(MAX_BATCH_BYTES));
     set(&mut run.batch_bytes, batch_bytes.and_then(|n| usize::try_from(n).ok()));
     set(&mut run.fingerprint, fingerprinting(reader, problems));
+}
+
+fn push_config(
+    reader: &mut Reader<'_>,
+    at: &At,
+    problems: &mut Vec<Problem>,
+) -> Option<PushConfig> {
+    let url = reader.text("url", problems);
+    let part_bytes = reader.size("part_size", problems);
+    let concurrency = reader.count("concurrency", 1..=MAX_REQUESTS, problems);
+    let bandwidth = reader.size("bandwidth", problems);
+    let allow_http = reader.flag("allow_http", problems);
+    if part_bytes.is_some_and(|bytes| bytes < PushConfig::LEAST_PART_BYTES) {
+        let hint = "stores take parts of 5MiB or more";
+        problems.push(Problem::new(at, "`part_size` is too small").hint(hint));
+    }
+    let Some((url, url_at)) = url else {
+        problems.push(reader.missing("url", "\"s3://bucket/datasets\""));
+        return None;
+    };
+    if !crate::remote::is_url(url) {
+        let hint = "write for example \"s3://bucket/datasets\"";
+        problems.push(Problem::new(url_at, "`url` is no URL").hint(hint));
+    }
+    let mut push = PushConfig::to(url.to_owned());
+    set(&mut push.part_bytes, part_bytes);
+    set(&mut push.concurrency, concurrency.and_then(|n| u16::try_from(n).ok()));
+    push.bandwidth = bandwidth;
+    set(&mut push.allow_http, allow_http);
+    Some(push)
 }
 
 fn fingerprinting(reader: &mut Reader<'_>, problems: &mut Vec<Problem>) -> Option<Fingerprinting> {

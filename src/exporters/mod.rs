@@ -2,7 +2,8 @@
 //!
 //! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
 //! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests),
-//! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push`.
+//! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push` (a
+//! dataset), `exporter` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //!
 //! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
@@ -17,6 +18,7 @@
 mod commit;
 mod decide;
 mod error;
+mod exporter;
 mod journal;
 mod object;
 mod pull;
@@ -33,6 +35,7 @@ mod wire;
 
 pub use decide::{Decision, Difference, Remote as RemoteObject, decide};
 pub use error::{PushError, Result};
+pub use exporter::Exporter;
 pub use journal::{Abilities, Before, Begun, Done, Facts, Journal, Known, Note, Part};
 pub use object::{CURRENT_DOCUMENT, DIGEST, Object, ShardObjects};
 pub use pull::{PullReport, pull};

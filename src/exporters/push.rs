@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -20,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 use super::commit;
 use super::decide::{self, is_same};
 use super::error::{PushError, Result};
-use super::journal::{Abilities, Journal, Known, Note};
+use super::exporter::Exporter;
+use super::journal::{Abilities, Known, Note};
 use super::object::{self, Object, ShardObjects};
 use super::send::{create, not_kept, send};
 use super::session::{PushLive, PushOptions, PushSeen, Session, join, on_thread};
-use super::wire::Wire;
 use crate::dataset::home::PARTITIONS;
 use crate::dataset::manifest::Manifest;
-use crate::dataset::record::RecordName;
+use crate::dataset::record::{RecordName, ShardEntry};
 use crate::dataset::sentinel::Sentinel;
 use crate::dataset::{DatasetError, Home};
 use crate::remote::Remote;
@@ -35,19 +34,39 @@ use crate::shard::layout::COMPLETE;
 use crate::storage::{Storage, parent};
 
 /// Shards that are sent at once.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 
 /// A complete dataset that is about to be pushed.
 #[derive(Debug)]
 pub struct Push {
     storage: Arc<dyn Storage>,
     home: Home,
-    sentinel: Sentinel,
-    /// The sentinel as it lies on the disk.
-    sentinel_bytes: Bytes,
-    manifest: Manifest,
+    complete: Complete,
     remote: Remote,
     options: PushOptions,
+}
+
+/// What a complete dataset says of itself.
+#[derive(Debug)]
+pub(super) struct Complete {
+    sentinel: Sentinel,
+    /// The sentinel as it lies on the disk.
+    bytes: Bytes,
+    manifest: Manifest,
+}
+
+impl Complete {
+    /// Reads sentinel and manifest of the dataset in the folder `dir`.
+    pub(super) fn read(storage: &dyn Storage, dir: &Path) -> Result<Self> {
+        let path = dir.join(COMPLETE);
+        let Some(bytes) = storage.read(&path)? else {
+            let message = format!("there is no {COMPLETE}");
+            return Err(DatasetError::NoDataset { path: dir.to_owned(), message }.into());
+        };
+        let sentinel = Sentinel::parse(&path, &bytes)?;
+        let manifest = Manifest::read(storage, dir, &sentinel)?;
+        Ok(Self { sentinel, bytes: bytes.into(), manifest })
+    }
 }
 
 /// What a push came to.
@@ -94,21 +113,14 @@ impl Push {
         options: PushOptions,
     ) -> Result<Self> {
         remote.expect_writable()?;
-        let path = dir.join(COMPLETE);
-        let Some(sentinel_bytes) = storage.read(&path)? else {
-            let message = format!("there is no {COMPLETE}");
-            return Err(DatasetError::NoDataset { path: dir.to_owned(), message }.into());
-        };
-        let sentinel_bytes = Bytes::from(sentinel_bytes);
-        let sentinel = Sentinel::parse(&path, &sentinel_bytes)?;
-        let manifest = Manifest::read(&*storage, dir, &sentinel)?;
-        let (name, cache_key) = (&manifest.dataset.name, &manifest.dataset.cache_key);
-        let home = Home::new(parent(parent(dir)), name, cache_key)?;
+        let complete = Complete::read(&*storage, dir)?;
+        let about = &complete.manifest.dataset;
+        let home = Home::new(parent(parent(dir)), &about.name, &about.cache_key)?;
         if home.dir() != dir {
-            let message = format!("its manifest is of `{name}`, cache key {cache_key}");
+            let message = format!("its manifest is of `{}`, key {}", about.name, about.cache_key);
             return Err(DatasetError::NoDataset { path: dir.to_owned(), message }.into());
         }
-        Ok(Self { storage, home, sentinel, sentinel_bytes, manifest, remote, options })
+        Ok(Self { storage, home, complete, remote, options })
     }
 
     /// Pushes it.
@@ -120,72 +132,67 @@ impl Push {
     /// When `stop` is cancelled, parts that are on their way arrive and are noted, then it ends with
     /// [`PushError::Stopped`]. Dropped, it loses what was on its way.
     pub async fn run(self, live: Arc<PushLive>, stop: CancellationToken) -> Result<PushReport> {
-        let began = Instant::now();
-        let folder = format!("{}/{}", self.home.name(), self.home.cache_key());
-        let wire = Wire::new(self.remote.clone(), folder);
-        let above = Wire::new(self.remote.clone(), self.home.name().to_owned());
-        let (storage, home) = (Arc::clone(&self.storage), self.home.clone());
-        let url = self.remote.url().to_owned();
-        let journal = on_thread(move || Journal::open(&storage, &home, &url)).await?;
-        let storage = Arc::clone(&self.storage);
-        let session = Session::new(storage, wire, journal, self.options, Arc::clone(&live), stop);
-        let session = Arc::new(session);
-        live.expect(self.manifest.dataset.bytes);
-        let pushed = self.steps(&session, &above).await;
-        session.close();
-        let Pushed { abilities, current } = pushed?;
-        let PushSeen { sent_bytes, sent_objects, skipped_bytes, skipped_objects, .. } = live.seen();
+        let Self { storage, home, complete, remote, options } = self;
+        let exporter = Exporter::open(storage, home, remote, options, live, stop).await?;
+        exporter.push(&complete).await
+    }
+}
+
+impl Exporter {
+    /// Pushes the dataset, of which some shards may have been.
+    pub(super) async fn push(&self, complete: &Complete) -> Result<PushReport> {
+        let Pushed { abilities, current } = self.steps(complete).await?;
+        let (session, sentinel) = (self.session(), &complete.sentinel);
+        let PushSeen { sent_bytes, sent_objects, skipped_bytes, skipped_objects, .. } =
+            session.live.seen();
         Ok(PushReport {
-            dataset: self.home.dir().display().to_string(),
+            dataset: self.home().dir().display().to_string(),
             url: session.wire.show(""),
-            generation: self.sentinel.manifest_b3().to_owned(),
-            rows: self.sentinel.rows(),
-            shards: self.sentinel.shards(),
+            generation: sentinel.manifest_b3().to_owned(),
+            rows: sentinel.rows(),
+            shards: sentinel.shards(),
             sent_objects,
             sent_bytes,
             skipped_objects,
             skipped_bytes,
-            requests: session.wire.n_requests() + above.n_requests(),
-            seconds: began.elapsed().as_secs_f64(),
+            requests: self.n_requests(),
+            seconds: self.elapsed().as_secs_f64(),
             current,
             unguarded: unguarded(abilities),
         })
     }
 
     /// Everything, in order.
-    async fn steps(&self, session: &Arc<Session>, above: &Wire) -> Result<Pushed> {
-        let work = Work { session, home: &self.home };
-        let (note, is_fresh) = work.note(&self.sentinel).await?;
-        work.shards(&self.manifest).await?;
-        let abilities = work.abilities(&self.manifest).await?;
-        work.tables(&self.sentinel, &self.manifest).await?;
-        let object = self.sentinel_object();
+    async fn steps(&self, complete: &Complete) -> Result<Pushed> {
+        let Complete { sentinel, bytes, manifest } = complete;
+        let (session, home) = (self.session(), self.home());
+        let work = Work { session, home };
+        let (note, is_fresh) = work.note(Some(sentinel.manifest_b3())).await?;
+        work.shards(manifest).await?;
+        let abilities = work.abilities(manifest).await?;
+        work.tables(sentinel, manifest).await?;
+        let object = Object {
+            name: COMPLETE.to_owned(),
+            path: home.sentinel(),
+            bytes: bytes.len() as u64,
+            b3: blake3::hash(bytes),
+        };
         session.live.expect(object.bytes);
         let was_there = note.before.as_ref().is_some_and(|it| it.generation == note.generation);
         if was_there && is_fresh && session.live.seen().sent_objects == 0 {
             session.live.skipped_object(object.bytes);
         } else {
-            work.recount(&self.manifest).await?;
-            commit::commit(session, &object, &self.sentinel_bytes, &note, abilities).await?;
+            work.recount(manifest).await?;
+            commit::commit(session, &object, bytes, &note, abilities).await?;
         }
-        let current = self.is_current()?;
+        // The link of this machine says whether the cache key is the one that counts.
+        let link = session.storage.read_link(&home.current())?;
+        let current = link.as_deref() == Some(home.cache_key());
         if current {
-            commit::make_current(above, self.home.cache_key()).await?;
+            commit::make_current(self.above(), home.cache_key()).await?;
         }
         session.journal(move |journal| journal.finished(&note.generation)).await?;
         Ok(Pushed { abilities, current })
-    }
-
-    fn sentinel_object(&self) -> Object {
-        let (path, bytes) = (self.home.sentinel(), self.sentinel_bytes.len() as u64);
-        let b3 = blake3::hash(&self.sentinel_bytes);
-        Object { name: COMPLETE.to_owned(), path, bytes, b3 }
-    }
-
-    /// Whether the local `current` is this cache key.
-    fn is_current(&self) -> Result<bool> {
-        let link = self.storage.read_link(&self.home.current())?;
-        Ok(link.as_deref() == Some(self.home.cache_key()))
     }
 }
 
@@ -211,23 +218,30 @@ fn unguarded(abilities: Abilities) -> Option<String> {
 
 /// The steps of a push.
 #[derive(Debug, Clone, Copy)]
-struct Work<'a> {
-    session: &'a Arc<Session>,
-    home: &'a Home,
+pub(super) struct Work<'a> {
+    pub(super) session: &'a Arc<Session>,
+    pub(super) home: &'a Home,
 }
 
 impl Work<'_> {
     /// Notes what stands in the place of the sentinel, unless a push that was cut off has done so; says
-    /// whether it was noted now.
-    async fn note(&self, sentinel: &Sentinel) -> Result<(Note, bool)> {
-        let generation = sentinel.manifest_b3().to_owned();
+    /// whether it was noted now. `generation`: the one that is pushed, if it is built already.
+    pub(super) async fn note(&self, generation: Option<&str>) -> Result<(Note, bool)> {
         let noted = self.session.journal(|journal| Ok(journal.facts().note().cloned())).await?;
-        if let Some(note) = noted
-            && note.generation == generation
-            && !self.session.options.replace
-        {
-            return Ok((note, false));
+        if let Some(mut note) = noted.filter(|_| !self.session.options.replace) {
+            match generation {
+                None => return Ok((note, false)),
+                Some(generation) if note.generation == generation => return Ok((note, false)),
+                Some(generation) if note.generation.is_empty() => {
+                    generation.clone_into(&mut note.generation);
+                    let written = note.clone();
+                    self.session.journal(move |journal| journal.note(written)).await?;
+                    return Ok((note, false));
+                }
+                Some(_) => {}
+            }
         }
+        let generation = generation.unwrap_or_default().to_owned();
         let before = commit::found(&self.session.wire).await?;
         if !self.session.options.replace
             && before.as_ref().is_some_and(|it| it.generation.is_empty())
@@ -245,11 +259,15 @@ impl Work<'_> {
     async fn shards(&self, manifest: &Manifest) -> Result<()> {
         let is_record = |_: &str| true;
         let records = Arc::new(self.session.wire.list(PARTITIONS, is_record).await?);
-        let mut left: Vec<usize> = manifest.parts().map(|(_, shards)| shards.len()).collect();
-        let mut due = manifest
-            .parts()
-            .enumerate()
-            .flat_map(|(part, (_, shards))| shards.iter().map(move |shard| (part, &shard.id)));
+        let is_due = |shard: &&ShardEntry| !self.session.remembers(&shard.id);
+        let mut left: Vec<usize> =
+            manifest.parts().map(|(_, shards)| shards.iter().filter(is_due).count()).collect();
+        let shards = manifest.parts().enumerate();
+        let mut due = shards
+            .flat_map(|(part, (_, shards))| shards.iter().map(move |shard| (part, shard)))
+            .filter(|(_, shard)| is_due(shard));
+        let bytes = manifest.shards.iter().filter(is_due).map(|shard| shard.bytes);
+        self.session.live.expect(bytes.sum());
         let mut ready: Vec<usize> =
             (0..left.len()).filter(|part| left.get(*part) == Some(&0)).collect();
         let mut tasks: JoinSet<Result<Option<usize>>> = JoinSet::new();
@@ -261,8 +279,8 @@ impl Work<'_> {
                     tasks.spawn(async move {
                         send_record(&session, &home, &name, &records).await.map(|()| None)
                     });
-                } else if let Some((part, id)) = due.next() {
-                    let id = id.clone();
+                } else if let Some((part, shard)) = due.next() {
+                    let id = shard.id.clone();
                     tasks.spawn(async move {
                         send_shard(&session, &home, &id).await.map(|()| Some(part))
                     });
@@ -338,7 +356,7 @@ impl Work<'_> {
 }
 
 /// Sends the files of a shard, then its sentinel.
-async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) -> Result<()> {
+pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) -> Result<()> {
     let (storage, place, asked) = (Arc::clone(&session.storage), home.clone(), id.to_owned());
     let shard = on_thread(move || ShardObjects::read(&*storage, &place, &asked)).await?;
     let folder = shard.folder();
@@ -367,6 +385,7 @@ async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) -> Result<()>
         check_kept(session, &shard).await?;
     }
     send(session, &shard.sentinel, &seen(&shard.sentinel.name)).await?;
+    session.remember(id);
     Ok(())
 }
 

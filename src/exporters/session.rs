@@ -5,6 +5,7 @@
 //!    most `part_bytes` each.
 //! 2. The journal is written on blocking threads, a line at a time.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -109,6 +110,8 @@ pub(super) struct Session {
     pub(super) stop: CancellationToken,
     /// Until the push has ended.
     journal: Arc<Mutex<Option<Journal>>>,
+    /// Shards that this session has put in their places, with their sentinels.
+    pushed: Mutex<BTreeSet<String>>,
     permits: Arc<Semaphore>,
 }
 
@@ -124,7 +127,8 @@ impl Session {
         let permits = Arc::new(Semaphore::new(options.concurrency.max(1)));
         let (throttle, journal) =
             (Throttle::new(options.bandwidth), Arc::new(Mutex::new(Some(journal))));
-        Self { storage, wire, options, live, throttle, stop, journal, permits }
+        let pushed = Mutex::default();
+        Self { storage, wire, options, live, throttle, stop, journal, pushed, permits }
     }
 
     /// Does something with the journal, on a thread that may wait for the disk.
@@ -138,6 +142,17 @@ impl Session {
             work(journal.as_mut().ok_or(PushError::Stopped)?)
         })
         .await
+    }
+
+    /// Remembers that a shard is in its place.
+    pub(super) fn remember(&self, shard: &str) {
+        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        pushed.insert(shard.to_owned());
+    }
+
+    /// Whether this session has put the shard in its place.
+    pub(super) fn remembers(&self, shard: &str) -> bool {
+        self.pushed.lock().unwrap_or_else(PoisonError::into_inner).contains(shard)
     }
 
     /// Gives the journal back: what is still under way, because something else went wrong, finds none.

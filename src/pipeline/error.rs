@@ -106,6 +106,15 @@ pub enum PipelineError {
     /// A push found something else than it should; what else can go wrong with one is above and below.
     #[error(transparent)]
     Push(PushError),
+    /// The dataset was built, and is not where it was to be pushed.
+    #[error("`{dataset}` is complete, and was not pushed")]
+    NotPushed {
+        /// The dataset's folder.
+        dataset: String,
+        /// Why not.
+        #[source]
+        source: Box<PipelineError>,
+    },
     /// The async runtime could not do its part.
     #[error("the system refused a thread, a timer or a signal handler")]
     Runtime(#[source] std::io::Error),
@@ -280,6 +289,7 @@ impl PipelineError {
             Self::Cache(error) => error.hint(),
             Self::Remote(error) => error.hint().map(Into::into),
             Self::Push(error) => error.hint(),
+            Self::NotPushed { source, .. } => source.hint(),
             Self::Rejects { file, table, .. } => Some(format!(
                 "they are kept, as in `{file}`; mend the inputs, or raise `max_rejects` in {table} \
                  and run again: what is built is not built again"
@@ -348,6 +358,8 @@ impl PipelineError {
                 | RemoteErrorKind::Unsupported => 2,
                 _ => 1,
             },
+            Self::NotPushed { source, .. } if source.is_damage() => 4,
+            Self::NotPushed { source, .. } => source.exit_code(),
             Self::Stopped => 75,
             _ => 1,
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::batch::Batch;
+use crate::exporters::{PushLive, PushSeen};
 use crate::graph::Gauge;
 use crate::transforms::Transform;
 
@@ -60,6 +61,8 @@ pub struct Live {
     edges: Mutex<BTreeMap<usize, Vec<Gauge>>>,
     /// Those whose answers are kept count what was known.
     hooks: Mutex<Vec<Arc<dyn Transform>>>,
+    /// What is pushed meanwhile.
+    push: Mutex<Option<Arc<PushLive>>>,
 }
 
 /// The counters at one moment.
@@ -85,6 +88,8 @@ pub struct Seen {
     pub asked: u64,
     /// Rows among them whose answers were known.
     pub known: u64,
+    /// What is pushed meanwhile.
+    pub push: Option<PushSeen>,
 }
 
 impl Live {
@@ -111,6 +116,12 @@ impl Live {
             queue_bytes: sum(Gauge::capacity_bytes),
             asked,
             known,
+            push: self
+                .push
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .map(|it| it.seen()),
         }
     }
 
@@ -118,6 +129,11 @@ impl Live {
     pub fn begin(&self, partitions: u64, total_bytes: u64) {
         self.partitions.store(partitions, Ordering::Relaxed);
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what is pushed.
+    pub(super) fn watch_push(&self, push: Arc<PushLive>) {
+        *self.push.lock().unwrap_or_else(PoisonError::into_inner) = Some(push);
     }
 
     /// Counts what of these was known.

@@ -46,6 +46,8 @@ pub(super) struct Demand {
     pub(super) finish_bytes: u64,
     /// What feature caches hold that are written to.
     pub(super) caches_bytes: u64,
+    /// What is on its way to an object store.
+    pub(super) push_bytes: u64,
 }
 
 /// What transforms that run together take.
@@ -112,6 +114,8 @@ pub struct MemoryBound {
     pub finish_bytes: u64,
     /// Rows that are on their way into feature caches.
     pub caches_bytes: u64,
+    /// What is on its way to an object store.
+    pub push_bytes: u64,
 }
 
 /// What one partition takes for a hook.
@@ -275,7 +279,8 @@ impl MemoryBound {
                 .saturating_add(demand.index_bytes)
                 .max(demand.finish_bytes)
                 .saturating_add(demand.inputs_bytes)
-                .saturating_add(demand.caches_bytes),
+                .saturating_add(demand.caches_bytes)
+                .saturating_add(demand.push_bytes),
             jobs: parallel.jobs,
             workers: parallel.workers,
             hooks,
@@ -289,6 +294,7 @@ impl MemoryBound {
             index_bytes: demand.index_bytes,
             finish_bytes: demand.finish_bytes,
             caches_bytes: demand.caches_bytes,
+            push_bytes: demand.push_bytes,
         }
     }
 }
@@ -379,6 +385,7 @@ mod tests {
             index_bytes: 0,
             finish_bytes: 0,
             caches_bytes: 0,
+            push_bytes: 0,
         }
     }
 

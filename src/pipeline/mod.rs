@@ -16,6 +16,7 @@ mod compare;
 mod contents;
 mod error;
 mod expected;
+mod export;
 mod given;
 mod groups;
 mod learned;

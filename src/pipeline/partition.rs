@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_channel::Sender;
 use tokio::sync::oneshot;
 use tracing::info;
 
@@ -34,6 +35,25 @@ pub(super) struct Context {
     pub(super) meters: Meters,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) live: Arc<Live>,
+    /// Takes shards that are to be pushed.
+    pub(super) sealed: Option<Sender<SealedShard>>,
+}
+
+impl Context {
+    /// A shard is sealed and in its place.
+    fn sealed(&self, partition: usize, shard: &SealedShard) {
+        info!(partition, shard = shard.id(), rows = shard.rows(), "shard sealed");
+        if let Some(sealed) = &self.sealed {
+            // Whoever pushes finds it at the end, if it cannot be taken now.
+            sealed.try_send(shard.clone()).ok();
+        }
+        self.observer.event(&Event::Sealed {
+            partition,
+            shard: shard.id().to_owned(),
+            rows: shard.rows(),
+            bytes: shard.bytes(),
+        });
+    }
 }
 
 /// Counts of the stages, summed over partitions.
@@ -273,13 +293,7 @@ impl Sink {
 
     fn tell(&self, progress: &Progress) {
         for shard in &progress.sealed {
-            info!(partition = self.index, shard = shard.id(), rows = shard.rows(), "shard sealed");
-            self.context.observer.event(&Event::Sealed {
-                partition: self.index,
-                shard: shard.id().to_owned(),
-                rows: shard.rows(),
-                bytes: shard.bytes(),
-            });
+            self.context.sealed(self.index, shard);
         }
         if progress.commits > 0 {
             self.context
@@ -319,13 +333,7 @@ impl PartitionWriter for Sink {
         let built = self.writer.finish(&end.digests)?;
         let sealed = built.shards.get(n_sealed..).unwrap_or_default();
         for shard in sealed {
-            info!(partition = self.index, shard = shard.id(), rows = shard.rows(), "shard sealed");
-            self.context.observer.event(&Event::Sealed {
-                partition: self.index,
-                shard: shard.id().to_owned(),
-                rows: shard.rows(),
-                bytes: shard.bytes(),
-            });
+            self.context.sealed(self.index, shard);
         }
         let rows = built.record.rows;
         self.underway.end();

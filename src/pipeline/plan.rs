@@ -491,6 +491,9 @@ impl Pipeline {
             reader_bytes: readers.max().unwrap_or(0),
             writer_bytes: writer_bytes.saturating_add(largest_part as u64),
             index_bytes: shared_bytes(&listed.schema, &self.shard_limits()),
+            push_bytes: self
+                .pushes()
+                .map_or(0, |push| push.part_bytes.saturating_mul(push.concurrency.into())),
             caches_bytes: if n_to_build > 0 { kept.sum() } else { 0 },
             finish_bytes: if listed.schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })

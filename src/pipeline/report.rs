@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Hashed;
+use crate::exporters::PushReport;
 use crate::fingerprint::Fingerprinting;
 
 /// Version of the documents that commands print with `--json`.
@@ -55,6 +56,9 @@ pub struct Report {
     pub current: bool,
     /// How inputs were told to be the ones that were read before.
     pub fingerprint: Fingerprinting,
+    /// What was pushed, where the definition says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushReport>,
 }
 
 /// One stage of a run.

@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::export::Export;
 use super::partition::{Context, Meters, build};
 use super::plan::{Plan, State};
 use super::rejects::{Rejects, Tally, TooMany};
@@ -62,7 +63,16 @@ impl Pipeline {
         let bytes = to_build.clone().map(|p| p.bytes).sum();
         live.begin(to_build.count() as u64, bytes);
         live.watch_hooks(&self.transforms);
+        let export = match self.begin_push(&live, &stop).await {
+            Ok(export) => export,
+            Err(error) => {
+                let pipeline = Arc::clone(self);
+                on_thread(move || pipeline.end_transforms()).await.ok();
+                return Err(error);
+            }
+        };
         let context = Arc::new(Context {
+            sealed: export.as_ref().map(Export::inlet),
             pipeline: Arc::clone(self),
             place: Arc::clone(&place),
             stamps: Arc::clone(&plan.stamps),
@@ -83,15 +93,27 @@ impl Pipeline {
             let (retry, place) = (Arc::clone(retry), Arc::clone(&place));
             on_thread(move || Ok(retry.end(&place)?)).await?;
         }
-        let built = built?;
-        ended?;
-        kept?;
-        let Built { partitions, newly, reused, resumed_rows } = built;
-        let ending = move || {
-            let was_complete = pipeline.is_complete()?;
-            Ok((was_complete, pipeline.finish(&place, &plan, &partitions)?))
+        let ended = match (built, ended, kept) {
+            (Ok(built), Ok(()), Ok(())) => {
+                let Built { partitions, newly, reused, resumed_rows } = built;
+                let ending = move || {
+                    let was_complete = pipeline.is_complete()?;
+                    Ok((was_complete, pipeline.finish(&place, &plan, &partitions)?))
+                };
+                let ended = on_thread(ending).await;
+                ended.map(|ended| (ended, newly, reused, resumed_rows))
+            }
+            (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => Err(error),
         };
-        let (was_complete, mut report) = on_thread(ending).await?;
+        let ((was_complete, mut report), newly, reused, resumed_rows) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                if let Some(export) = export {
+                    export.give_up().await;
+                }
+                return Err(error);
+            }
+        };
         info!(rows = report.rows, shards = report.shards, "dataset complete");
         report.up_to_date = newly == 0 && was_complete;
         report.resumed_rows = resumed_rows;
@@ -101,6 +123,18 @@ impl Pipeline {
         report.peak_rss_bytes = peak_rss_bytes();
         report.stages = context.meters.report();
         self.add_known(&mut report.stages);
+        if let Some(export) = export {
+            let pushed = export.finish().await;
+            let not_pushed = |source| match source {
+                PipelineError::Stopped => PipelineError::Stopped,
+                source => PipelineError::NotPushed {
+                    dataset: report.dataset.clone(),
+                    source: Box::new(source),
+                },
+            };
+            report.push = Some(pushed.map_err(not_pushed)?);
+            report.seconds = began.elapsed().as_secs_f64();
+        }
         Ok(report)
     }
 
@@ -339,6 +373,7 @@ impl Pipeline {
             interned,
             reading: reading::lines(&dataset),
             current: self.definition.becomes_current,
+            push: None,
             fingerprint: self.definition.run.fingerprint,
         })
     }

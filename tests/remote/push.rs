@@ -183,7 +183,7 @@ fn a_push_killed_at_any_request_goes_on() {
             proxy.requests().len()
         };
         // One folder and one bucket, killed again and again, and a new one at each request.
-        for n in (0..n_requests).step_by(3) {
+        for n in (0..n_requests).step_by(5) {
             let (place, bucket) = (elsewhere(&built), server.bucket());
             let mut sent = 0;
             for fault in [Fault::Held, Fault::HeldAnswer] {
@@ -329,5 +329,104 @@ fn two_machines_that_push_at_once_end_with_one_dataset() {
             assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
         }
         assert!(found(&bucket) == wanted(&one), "{}", server.name);
+    }
+}
+
+/// A folder whose definition pushes what it builds: a shard for each file.
+fn pushing(bucket: &Bucket, more: &str) -> Place {
+    let place = Place::new();
+    let url = bucket.url("prefix");
+    place.write("p.toml", format!("{DEFINITION}\n[push]\nurl = \"{url}\"\n{more}"));
+    for n in 0..6 {
+        place.write(&format!("in/{n}"), format!("file {n}"));
+    }
+    place
+}
+
+fn run(place: &Place, bucket: &Bucket, endpoint: &str) -> Ran {
+    let mut command = place.command(&["run", "p.toml", "--jobs=1", "--json"]);
+    command.envs(bucket.environment(endpoint));
+    let ran = Ran::of(command.output().unwrap());
+    assert!(!format!("{ran:?}").contains(bucket.secret()), "{ran:?}");
+    ran
+}
+
+#[test]
+fn a_run_pushes_each_shard_when_it_is_sealed() {
+    for server in Server::all() {
+        let bucket = server.bucket();
+        let (place, proxy) = (pushing(&bucket, "concurrency = 2"), bucket.proxy());
+        let ran = run(&place, &bucket, &proxy.endpoint());
+        assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+        assert!(found(&bucket) == wanted(&place), "{}", server.name);
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let sent = report["push"]["sent_objects"].as_u64().unwrap();
+        assert_eq!(sent + 1, wanted(&place).len() as u64, "all but current.json: {report}");
+
+        proxy.clear();
+        let ran = run(&place, &bucket, &proxy.endpoint());
+        assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+        assert!(changes(&proxy.requests()).is_empty(), "{}: {:?}", server.name, proxy.requests());
+
+        // Trials of a definition are nobody else's.
+        proxy.clear();
+        let mut trial = place.command(&["run", "p.toml", "--limit-rows=2"]);
+        trial.envs(bucket.environment(&proxy.endpoint()));
+        assert_eq!(Ran::of(trial.output().unwrap()).code, 0);
+        assert_eq!(proxy.requests(), []);
+    }
+}
+
+#[test]
+fn a_run_killed_while_it_pushes_goes_on() {
+    for server in Server::all() {
+        let bucket = server.bucket();
+        let place = pushing(&bucket, "");
+        for n in [1, 20, 50] {
+            let proxy = bucket.proxy();
+            proxy.inject(Rule::new(Fault::Held).on("PutObject").after(n));
+            let mut command = place.command(&["run", "p.toml"]);
+            command.envs(bucket.environment(&proxy.endpoint()));
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            let is_held = |it: &Request| it.fault == Some(Fault::Held);
+            proxy.wait("held request", |requests| requests.iter().any(is_held));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let proxy = bucket.proxy();
+        let ran = run(&place, &bucket, &proxy.endpoint());
+        assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+        assert!(found(&bucket) == wanted(&place), "{}", server.name);
+    }
+}
+
+#[test]
+fn a_push_that_fails_leaves_the_dataset_complete() {
+    for server in Server::all() {
+        let bucket = server.bucket();
+        // What a shard is named is known from the same build elsewhere.
+        let place = pushing(&bucket, "");
+        let other = Place::new();
+        copy(&place.path("in"), &other.path("in"));
+        other.write("p.toml", DEFINITION);
+        other.done(&["run", "p.toml"]);
+        let wanted = wanted(&other);
+        let (name, _) = wanted.iter().find(|(_, bytes)| bytes.as_slice() == b"file 3").unwrap();
+        let store = bucket.store();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let path = Path::parse(name).unwrap();
+        runtime.block_on(store.put(&path, "other".into())).unwrap();
+
+        let ran = run(&place, &bucket, &bucket.endpoint());
+        assert_eq!(ran.code, 4, "{}: {ran:?}", server.name);
+        for text in ["error[push-conflict]", "is complete, and was not pushed"] {
+            assert!(ran.stderr.contains(text), "{}: {ran:?}", server.name);
+        }
+        place.done(&["verify", "p.toml"]);
+        runtime.block_on(store.delete(&path)).unwrap();
+        let ran = run(&place, &bucket, &bucket.endpoint());
+        assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+        assert!(found(&bucket) == wanted, "{}", server.name);
     }
 }

@@ -1,0 +1,142 @@
+//! A push to one place while it is at work: of shards as they are sealed, then of the dataset.
+//!
+//! Leaves out: the order of a dataset's objects (`push`), and who seals shards (`pipeline`).
+//!
+//! Invariants:
+//! 1. It holds the lock of its journal until it is dropped, however it ended.
+//! 2. What stands in the place of the dataset's sentinel is noted before the first object goes out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_channel::Receiver;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{PushError, Result};
+use super::journal::Journal;
+use super::push::{Complete, LANES, PushReport, Work, send_shard};
+use super::session::{PushLive, PushOptions, Session, join, on_thread};
+use super::wire::Wire;
+use crate::dataset::Home;
+use crate::remote::Remote;
+use crate::shard::SealedShard;
+use crate::storage::Storage;
+
+/// A push of the dataset of one home to one place.
+#[derive(Debug)]
+pub struct Exporter {
+    session: Arc<Session>,
+    /// The folder that holds all cache keys.
+    above: Wire,
+    home: Home,
+    began: Instant,
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.session.close();
+    }
+}
+
+impl Exporter {
+    /// Takes the journal. `live` is told how far it is, `stop` lets it end.
+    ///
+    /// # Errors
+    /// [`PushError::Busy`]; the place can only be read; the disk's.
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        home: Home,
+        remote: Remote,
+        options: PushOptions,
+        live: Arc<PushLive>,
+        stop: CancellationToken,
+    ) -> Result<Self> {
+        remote.expect_writable()?;
+        let began = Instant::now();
+        let wire = Wire::new(remote.clone(), format!("{}/{}", home.name(), home.cache_key()));
+        let above = Wire::new(remote.clone(), home.name().to_owned());
+        let (disk, place, url) = (Arc::clone(&storage), home.clone(), remote.url().to_owned());
+        let journal = on_thread(move || Journal::open(&disk, &place, &url)).await?;
+        let session = Arc::new(Session::new(storage, wire, journal, options, live, stop));
+        Ok(Self { session, above, home, began })
+    }
+
+    /// Looks at the place before a build whose shards are going to follow.
+    ///
+    /// # Errors
+    /// The store cannot be reached, or something else stands in the place of the sentinel.
+    pub async fn expect_shards(&self) -> Result<()> {
+        Work { session: &self.session, home: &self.home }.note(None).await.map(drop)
+    }
+
+    /// Sends shards as they come, until no more can.
+    ///
+    /// # Errors
+    /// What went wrong first. [`Exporter::finish`] sends what is missing.
+    ///
+    /// # Cancel safety
+    /// As [`super::Push::run`].
+    pub async fn follow(&self, sealed: Receiver<SealedShard>) -> Result<()> {
+        let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+        let mut may_come = true;
+        while may_come || !tasks.is_empty() {
+            let ended = tokio::select! {
+                shard = sealed.recv(), if may_come && tasks.len() < LANES => {
+                    match shard {
+                        Ok(shard) => {
+                            let (session, home) = (Arc::clone(&self.session), self.home.clone());
+                            session.live.expect(shard.bytes());
+                            tasks.spawn(async move {
+                                send_shard(&session, &home, shard.id()).await
+                            });
+                        }
+                        Err(_) => may_come = false,
+                    }
+                    continue;
+                }
+                ended = join(&mut tasks), if !tasks.is_empty() => ended,
+            };
+            match ended {
+                Some(Err(PushError::Stopped)) => {
+                    // What is on its way arrives, and is noted.
+                    while join(&mut tasks).await.is_some() {}
+                    return Err(PushError::Stopped);
+                }
+                Some(Err(error)) => return Err(error),
+                Some(Ok(())) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes what is missing of the dataset, which is complete now.
+    ///
+    /// # Errors
+    /// As [`super::Push::run`].
+    pub async fn finish(&self) -> Result<PushReport> {
+        let (storage, dir) = (Arc::clone(&self.session.storage), self.home.dir().to_owned());
+        let complete = on_thread(move || Complete::read(&*storage, &dir)).await?;
+        self.push(&complete).await
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(super) fn above(&self) -> &Wire {
+        &self.above
+    }
+
+    pub(super) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(super) fn n_requests(&self) -> u64 {
+        self.session.wire.n_requests() + self.above.n_requests()
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
