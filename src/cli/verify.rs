@@ -13,23 +13,32 @@ use super::inspect::{dataset_path, document};
 use super::output::{CliError, Console, counted};
 use crate::config::Registry;
 use crate::dataset::home::{CURRENT, PARTITIONS};
-use crate::dataset::verify;
+use crate::dataset::verify::{self, Look, Streamed, Whole};
+use crate::exporters::{CURRENT_DOCUMENT, Quick};
 use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourceState, SourcesReport};
-use crate::shard::{Finding, FindingKind, layout, verify_shard};
+use crate::remote::{Remote, RemoteError, RemoteOptions, RemoteStorage, is_url, remote_cause};
+use crate::shard::{Finding, FindingKind, layout};
 use crate::storage::{Local, Storage};
+
+/// Shards that are read at once at a URL, where most of the time is waiting.
+const JOBS_ELSEWHERE: usize = 16;
 
 /// Arguments of `rowmill verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
+    /// A dataset's folder (or the one that holds `current`), a shard's, a definition, or the URL of a
+    /// dataset that was pushed.
     path: PathBuf,
-    /// Shards read at once; as many as there are cores by default.
+    /// Shards read at once; as many as there are cores by default, 16 at URLs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Read the inputs of a definition again too, and compare them with what was read when the dataset
     /// was built.
     #[arg(long)]
     sources: bool,
+    /// At a URL: compare sizes and the digests stored with the objects, and read no large object.
+    #[arg(long, conflicts_with = "sources")]
+    quick: bool,
     /// Print a JSON document.
     #[arg(long)]
     pub(super) json: bool,
@@ -47,15 +56,64 @@ pub(super) fn execute(
             hint: Some("name the definition: `rowmill verify p.toml --sources`".to_owned()),
         });
     }
+    if let Some(url) = args.path.to_str().filter(|path| is_url(path)) {
+        return elsewhere(args, url, console);
+    }
+    if args.quick {
+        return Err(CliError::Usage {
+            message: "--quick is for datasets at URLs".to_owned(),
+            hint: Some("leave it away: what is on a disk is read in any case".to_owned()),
+        });
+    }
     let path = dataset_path(&args.path, registry)?;
     let storage: Arc<dyn Storage> = Arc::new(Local);
     let is_shard = is_shard(&*storage, &path, path == args.path)?;
-    let bar = bar();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, usize::from);
+    let look = Whole(&storage);
+    report(args, registry, console, (&storage, &path, is_shard), &look, jobs)
+}
+
+/// Verifies what is at a URL.
+fn elsewhere(args: &VerifyArgs, url: &str, console: &Console) -> Result<(), CliError> {
+    let failed = |e: RemoteError| CliError::reading(PipelineError::Remote(e));
+    let remote = Remote::open(url, &RemoteOptions::default()).map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(PipelineError::Runtime)?;
+    let there = RemoteStorage::new(remote, runtime.handle().clone());
+    let (storage, path): (Arc<dyn Storage>, _) = (Arc::new(there.clone()), there.root());
+    let is_shard = is_shard(&*storage, path, true).map_err(|error| match error {
+        // What the store says is worth more than that a look failed.
+        CliError::Pipeline(error) => match *error {
+            PipelineError::Storage(error) => match remote_cause(&error) {
+                Some(cause) => failed(cause.clone()),
+                None => PipelineError::Storage(error).into(),
+            },
+            error => error.into(),
+        },
+        error => error,
+    })?;
+    let jobs = args.jobs.map_or(JOBS_ELSEWHERE, usize::from);
+    let (quick, streamed) = (Quick(there.clone()), Streamed(&storage));
+    let look: &dyn Look = if args.quick { &quick } else { &streamed };
+    report(args, Registry::BUILT_IN, console, (&storage, path, is_shard), look, jobs)
+}
+
+/// Looks at the dataset or shard, and prints what is wrong.
+fn report(
+    args: &VerifyArgs,
+    registry: Registry,
+    console: &Console,
+    (storage, path, is_shard): (&Arc<dyn Storage>, &Path, bool),
+    look: &dyn Look,
+    jobs: usize,
+) -> Result<(), CliError> {
+    let bar = bar();
     let (rows, shards, bytes, findings) = if is_shard {
-        match verify_shard(&storage, &path) {
-            Ok(shard) => (shard.rows(), 1, shard.bytes(), Vec::new()),
+        match look.shard(path) {
+            Ok(shard) => (shard.rows, 1, shard.bytes, Vec::new()),
             Err(findings) => (0, 0, 0, findings),
         }
     } else {
@@ -63,7 +121,7 @@ pub(super) fn execute(
             bar.set_length(progress.n_bytes);
             bar.set_position(progress.bytes_done);
         };
-        match verify::verify_with(&storage, &path, jobs, &mut show) {
+        match verify::verify_by(storage, path, jobs, look, &mut show) {
             Ok(it) => (it.n_rows, it.n_shards as u64, it.n_bytes, Vec::new()),
             Err(findings) => (0, 0, 0, findings),
         }
@@ -76,7 +134,7 @@ pub(super) fn execute(
     bar.finish_and_clear();
     let changed = sources.as_ref().map_or(&[][..], |it| &it.findings);
     if args.json {
-        let mut document = document(&path);
+        let mut document = document(path);
         if let Some(object) = document.as_object_mut() {
             object.insert("ok".into(), (findings.is_empty() && changed.is_empty()).into());
             if findings.is_empty() {
@@ -94,9 +152,14 @@ pub(super) fn execute(
     if !findings.is_empty() {
         for finding in &findings {
             let what = if finding.is_damage() { "damage" } else { "unreadable" };
-            console.note(&format!("{what}: {finding}\n  hint: {}", finding.hint()));
+            let hint = if finding.is_damage() && is_url(&path.to_string_lossy()) {
+                "push the dataset again with `--replace`, from where it is whole"
+            } else {
+                finding.hint()
+            };
+            console.note(&format!("{what}: {finding}\n  hint: {hint}"));
         }
-        return Err(found(&findings, &path));
+        return Err(found(&findings, path));
     }
     for finding in changed {
         console.note(&format!("input: `{}` {}", finding.path, finding.state.text()));
@@ -115,10 +178,11 @@ pub(super) fn execute(
         return Ok(());
     }
     let mut text = format!(
-        "ok: {} in {}, {} read",
+        "ok: {} in {}, {} {}",
         counted(rows, "row"),
         counted(shards, "shard"),
-        HumanBytes(bytes)
+        HumanBytes(bytes),
+        if args.quick { "there by sizes and stored digests" } else { "read" }
     );
     if let Some(it) = &sources {
         let inputs = counted(it.inputs, "input");
@@ -139,7 +203,7 @@ fn is_shard(storage: &dyn Storage, path: &Path, is_as_named: bool) -> Result<boo
         Ok(false)
     };
     let is_shard = holds(&[layout::SUMS, layout::SCHEMA])?;
-    if !is_shard && !holds(&[layout::COMPLETE, CURRENT, PARTITIONS])? {
+    if !is_shard && !holds(&[layout::COMPLETE, CURRENT, CURRENT_DOCUMENT, PARTITIONS])? {
         let nothing = storage.stat(path).map_err(PipelineError::from)?.is_none();
         let (what, hint) = match (nothing, is_as_named) {
             (true, false) => ("there is no", "build it first: `rowmill run`"),

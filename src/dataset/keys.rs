@@ -37,6 +37,15 @@ impl KeyIndex {
     /// # Errors
     /// [`DatasetError::Damaged`] if it is not there or has another size.
     pub fn open(storage: &dyn Storage, path: &Path, n_rows: u64) -> Result<Self> {
+        Self::check_size(storage, path, n_rows)?;
+        Ok(Self { bytes: storage.map(path)? })
+    }
+
+    /// Checks that the index of `n_rows` rows is there and has its size.
+    ///
+    /// # Errors
+    /// As [`KeyIndex::open`].
+    pub fn check_size(storage: &dyn Storage, path: &Path, n_rows: u64) -> Result<()> {
         let Some(entry) = storage.stat(path)? else {
             return Err(DatasetError::damaged(path, "it is not there, and the manifest names it"));
         };
@@ -46,7 +55,7 @@ impl KeyIndex {
             let message = format!("{} bytes are not an index of {n_rows} rows", entry.len);
             return Err(DatasetError::damaged(path, message));
         }
-        Ok(Self { bytes: storage.map(path)? })
+        Ok(())
     }
 
     /// Shard and row of every row whose key has this hash.

@@ -5,6 +5,7 @@
 //! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push` (a
 //! dataset), `exporter` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
+//! `quick` looks at what is there without reading it.
 //!
 //! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
 //!
@@ -26,6 +27,7 @@ mod pull_error;
 mod pull_file;
 mod pull_session;
 mod push;
+mod quick;
 mod send;
 mod session;
 #[cfg(test)]
@@ -42,4 +44,5 @@ pub use pull::{PullReport, pull};
 pub use pull_error::PullError;
 pub use pull_session::{PullLive, PullOptions, PullSeen};
 pub use push::{Push, PushReport};
+pub use quick::Quick;
 pub use session::{PushLive, PushOptions, PushSeen};

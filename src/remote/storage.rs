@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
+use object_store::{Attribute, GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
 use tokio::runtime::Handle;
 
 use super::{Remote, RemoteError, RemoteErrorKind, Scheme};
@@ -51,6 +51,20 @@ impl RemoteStorage {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The metadata `name` of an object, `None` where it has none.
+    ///
+    /// # Errors
+    /// The store refused, or there is no such object.
+    pub fn metadata(&self, path: &Path, name: &'static str) -> Result<Option<String>> {
+        let relative = self.relative("look at", path)?;
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let object = self.remote.path(&relative);
+        let found = self.runtime.block_on(self.remote.store().get_opts(&object, options));
+        let found = found.map_err(|e| self.error("look at", path, &relative, &e))?;
+        let value = found.attributes.get(&Attribute::Metadata(name.into()));
+        Ok(value.map(|value| value.as_ref().to_owned()))
     }
 
     /// `path` relative to the URL.

@@ -90,5 +90,5 @@ pub(crate) use sift::Sieve;
 pub use trash::{discard, empty_trash};
 pub use unanswered::{unanswered, unanswered_so_far};
 pub(crate) use verify::verify_keyed;
-pub use verify::verify_shard;
+pub use verify::{verify_shard, verify_shard_sums};
 pub use writer::Writer;

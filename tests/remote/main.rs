@@ -16,3 +16,4 @@ mod pull;
 mod push;
 mod reading;
 mod servers;
+mod verify;
