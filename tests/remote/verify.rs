@@ -86,8 +86,10 @@ fn damage_in_a_store_is_found_and_named() {
             wait(store.put(&object, bytes.into())).unwrap();
             let ran = verify(&[how]);
             assert_eq!(ran.code, 4, "{}: {path}: {ran:?}", server.name);
-            let file = path.rsplit('/').next().unwrap();
-            assert!(ran.stderr.contains(file), "{}: {path}: {ran:?}", server.name);
+            let (shard, file) = path.rsplit_once('/').unwrap_or(("", &path));
+            // Of sizes, what all files of a shard have together is known without reading them.
+            let named = if name == "/text.bin" && how == "--quick" { shard } else { file };
+            assert!(ran.stderr.contains(named), "{}: {path}: {ran:?}", server.name);
             wait(store.put(&object, good.into())).unwrap();
         }
         assert_eq!(verify(&[]).code, 0, "{}", server.name);
