@@ -18,7 +18,7 @@ use object_store::{
     Error, GetOptions, GetRange, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion,
 };
 
-use super::{Remote, RemoteError, RemoteErrorKind};
+use super::{Pending, Remote, RemoteError, RemoteErrorKind};
 
 /// How the names of objects begin that a probe writes.
 pub const PREFIX: &str = ".rowmill-probe-";
@@ -115,6 +115,18 @@ pub async fn probe(remote: &Remote) -> Probe {
     note("read a range", run.read().await);
     note("delete", run.delete().await);
     Probe { conditional_create, conditional_replace, multipart, ..probe }
+}
+
+impl Remote {
+    /// As [`probe`], from a thread that may block.
+    ///
+    /// # Errors
+    /// The system refuses threads. What the store refuses stands in the answer.
+    pub fn probe(&self) -> Result<Probe, RemoteError> {
+        let remote = self.clone();
+        let asked = async move { Ok(probe(&remote).await) };
+        Pending::new(self.url().to_owned(), asked)?.wait()
+    }
 }
 
 struct Run<'a> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::signer::Signer;
 use parquet::arrow::ArrowWriter;
 
 use super::command::{Place, Ran, files_of, joined};
@@ -150,6 +151,58 @@ fn a_path_may_be_the_url_and_the_key_does_not_hold_it() {
     place.write("rooted.toml", rooted);
     done(&run(&place, &["run", "url.toml", "--out", "a"], "", &environment));
     done(&run(&place, &["run", "rooted.toml", "--out", "b"], "in/csv", &[]));
+    assert!(files_of(&place.path("a")) == files_of(&place.path("b")));
+}
+
+#[test]
+fn a_signed_url_is_read_by_whoever_has_it_and_never_shown() {
+    // Moto takes only signatures in headers.
+    let Some(server) = Server::s3s_fs() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let path = Path::from("data/csv/a.csv");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let hour = std::time::Duration::from_hours(1);
+    let (store, get) = (bucket.store(), "GET".parse().unwrap());
+    let url = runtime.block_on(async { store.signed_url(get, &path, hour).await }).unwrap();
+    let source = format!("type = \"csv\"\npath = \"{url}\"");
+    place.write("url.toml", definition("csv", &source).replace("root = \"${ROOT}\"\n", ""));
+    place.write("rooted.toml", definition("csv", "type = \"csv\"\npath = \"a.csv\""));
+    let ran = run(&place, &["run", "url.toml", "--out", "a"], "", &[]);
+    done(&ran);
+    let planned = run(&place, &["plan", "url.toml", "--out", "b", "--json"], "", &[]);
+    done(&planned);
+    done(&run(&place, &["run", "rooted.toml", "--out", "b"], "in/csv", &[]));
+    let [a, b] = ["a", "b"].map(|out| files_of(&place.path(out)));
+    assert!(a == b);
+    for text in [&ran.stdout, &ran.stderr, &planned.stdout] {
+        assert!(!text.contains("Signature"), "{text}");
+    }
+    let work = place.current("a", "csv").join("work");
+    let entries = super::command::snapshot(&work);
+    let holds = |entry: &super::command::Entry| match entry {
+        super::command::Entry::File { bytes, .. } => {
+            String::from_utf8_lossy(bytes).contains("Signature")
+        }
+        _ => false,
+    };
+    assert!(!entries.values().any(holds));
+    let gone = source.replace("a.csv", "gone.csv");
+    place.write("gone.toml", definition("csv", &gone).replace("root = \"${ROOT}\"\n", ""));
+    let ran = run(&place, &["run", "gone.toml"], "", &[]);
+    assert!(ran.code != 0 && !ran.stderr.contains("Signature="), "{ran:?}");
+}
+
+#[test]
+fn a_file_url_is_the_folder() {
+    let place = Place::new();
+    for (path, bytes) in inputs() {
+        place.write(&format!("in/{path}"), bytes);
+    }
+    place.write("p.toml", definition("idx", SOURCES[3].1));
+    let url = format!("file://{}", place.path("in").display());
+    done(&run(&place, &["run", "p.toml", "--out", "a"], "in", &[]));
+    done(&run(&place, &["run", "p.toml", "--out", "b"], &url, &[]));
     assert!(files_of(&place.path("a")) == files_of(&place.path("b")));
 }
 
