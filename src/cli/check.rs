@@ -20,7 +20,7 @@ pub struct CheckArgs {
     pub(super) json: bool,
 }
 
-/// Checks everything that can be checked without building. Writes nothing.
+/// Checks everything that can be checked without building. Writes nothing that stays.
 pub(super) fn execute(
     args: &CheckArgs,
     registry: Registry,
@@ -60,6 +60,13 @@ fn text(report: &CheckReport) -> String {
     }
     if let Some(free) = report.free_bytes {
         line("disk", format!("{} free", HumanBytes(free)));
+    }
+    if let Some(push) = &report.push {
+        line("push", push.url.clone());
+        line("", push.works.join(", "));
+        for lacking in &push.lacks {
+            line("", format!("cannot {}: {}", lacking.what, lacking.means));
+        }
     }
     line("ok", "nothing was written".to_owned());
     text

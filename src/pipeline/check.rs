@@ -7,24 +7,28 @@ use indicatif::HumanBytes;
 use super::assembly::SourceStage;
 use super::plan::{Plan, Planned};
 use super::through::Through;
-use super::{CheckReport, FieldReport, Pipeline, PipelineError, REPORT_VERSION, StageError};
+use super::{
+    CheckReport, FieldReport, Pipeline, PipelineError, PushCheck, REPORT_VERSION, StageError,
+};
 use crate::batch::{Batch, Restart};
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
+use crate::remote::{Remote, RemoteOptions};
 use crate::schema::{Field, Kind};
 use crate::shard::{ShardError, Sieve};
 use crate::sources::{BatchLimits, SourceError};
 use crate::storage::parent;
 
 impl Pipeline {
-    /// Lists the inputs, types the whole graph, sends one batch of each source through it and looks at
-    /// the disk.
+    /// Lists the inputs, types the whole graph, sends one batch of each source through it, looks at
+    /// the disk, and tries the place that is pushed to.
     ///
     /// # Errors
     /// What a run would fail with: at once, or at its first batch.
     pub fn check(&self) -> Result<CheckReport, PipelineError> {
         let plan = self.plan_with(self.list()?, None)?;
         self.known(&plan)?;
+        let push = self.check_push()?;
         let sample = self.send_samples(&plan);
         // Whatever was started ends, also where something failed.
         let ended = self.end_transforms();
@@ -55,7 +59,19 @@ impl Pipeline {
             free_bytes,
             stages: stages.map(str::to_owned).collect(),
             fields: fields.collect(),
+            push,
         })
+    }
+
+    /// Tries at the place of `[push]` what a push does there, with small objects that go again.
+    fn check_push(&self) -> Result<Option<PushCheck>, PipelineError> {
+        let Some(push) = &self.definition.push else { return Ok(None) };
+        let options = RemoteOptions { allow_http: push.allow_http, ..RemoteOptions::default() };
+        let probe = Remote::open(&push.url, &options)?.probe()?;
+        match probe.failure() {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(Some(PushCheck::of(&probe))),
+        }
     }
 
     /// Sends one batch of each source through.

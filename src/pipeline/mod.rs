@@ -48,8 +48,9 @@ pub use memory::{HookBound, MemoryBound};
 pub use plan::Hashed;
 pub use rejects::RejectReport;
 pub use report::{
-    CacheReport, CheckReport, ColumnReport, FieldReport, InternReport, KnownReport, LearnedReport,
-    PartitionReport, PartitionState, PlanReport, REPORT_VERSION, Report, SourceReport, StageReport,
+    CacheReport, CheckReport, ColumnReport, FieldReport, InternReport, KnownReport, Lacking,
+    LearnedReport, PartitionReport, PartitionState, PlanReport, PushCheck, REPORT_VERSION, Report,
+    SourceReport, StageReport,
 };
 pub use rows::{NoText, Piece, Rows};
 pub use test::{CaseReport, FailureReport, TestReport};

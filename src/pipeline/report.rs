@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::Hashed;
 use crate::exporters::PushReport;
 use crate::fingerprint::Fingerprinting;
+use crate::remote::probe::{Outcome, Probe};
 
 /// Version of the documents that commands print with `--json`.
 pub const REPORT_VERSION: u32 = 1;
@@ -284,6 +285,53 @@ pub struct CheckReport {
     pub stages: Vec<String>,
     /// The fields of a row.
     pub fields: Vec<FieldReport>,
+    /// What the place that is pushed to can do, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushCheck>,
+}
+
+/// What the place that is pushed to can do.
+#[derive(Debug, Clone, Serialize)]
+pub struct PushCheck {
+    /// The place.
+    pub url: String,
+    /// What was tried there and works.
+    pub works: Vec<&'static str>,
+    /// What the store lacks, with what that means.
+    pub lacks: Vec<Lacking>,
+    /// Whether an object is created only where none is.
+    pub conditional_create: bool,
+    /// Whether an object is replaced only if it is the one that was meant.
+    pub conditional_replace: bool,
+    /// Whether large objects can be written in parts.
+    pub multipart: bool,
+}
+
+/// Something that a store lacks, and a push does without.
+#[derive(Debug, Clone, Serialize)]
+pub struct Lacking {
+    /// What was tried.
+    pub what: &'static str,
+    /// What that means.
+    pub means: &'static str,
+}
+
+impl PushCheck {
+    pub(super) fn of(probe: &Probe) -> Self {
+        let works = probe.steps.iter().filter(|step| step.outcome == Outcome::Works);
+        let lacks = probe.steps.iter().filter_map(|step| match step.outcome {
+            Outcome::Lacking(means) => Some(Lacking { what: step.name, means }),
+            Outcome::Works | Outcome::Fails(_) => None,
+        });
+        Self {
+            url: probe.url.clone(),
+            works: works.map(|step| step.name).collect(),
+            lacks: lacks.collect(),
+            conditional_create: probe.conditional_create,
+            conditional_replace: probe.conditional_replace,
+            multipart: probe.multipart,
+        }
+    }
 }
 
 /// One field, for people.

@@ -6,6 +6,7 @@
 //! say SKIPPED where it is not installed, or fail if `ROWMILL_REQUIRE_ALL` is 1.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests are tests")]
 
+mod checking;
 #[path = "../command/mod.rs"]
 mod command;
 mod datasets;
