@@ -116,7 +116,7 @@ codes! {
         "[transforms.counts], `input`: there is no column `txt`";
     StageSettings = "stage-settings":
         "A source or transform refuses its settings.",
-        "Each is valid, but together they make no sense.",
+        "Each is valid, but together they make no sense; or a hook is not as they have it: its `entry` is not there, or loads what is not among its `files`.",
         "Change them as the hint says.",
         "stage `files`: the settings contradict each other";
     DatasetSchema = "dataset-schema":
@@ -373,12 +373,12 @@ codes! {
         "A hook gives no answer to this row in time.",
         "It hangs, it waits for more input before it answers, or `timeout` is too short.",
         "A hook answers each batch before it reads the next; raise its `timeout` if it only needs longer.",
-        "the hook does not answer: its time was up";
+        "the hook does not answer: no answer came within `timeout` (5min)";
     HookMemory = "hook_memory":
         "A hook takes more memory than it may, for this row alone.",
         "The row is large, or the hook keeps what it no longer needs.",
         "Raise the hook's `memory`, or quarantine such rows.",
-        "the hook does not answer: it took more memory than it may";
+        "the hook does not answer: it took more than `memory` (1 GiB)";
     HookNull = "hook_null":
         "A hook answers without a value where there must be one.",
         "It has no answer to this row, and its column is not declared as nullable.",

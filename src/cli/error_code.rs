@@ -40,7 +40,10 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Config(errors) => {
             errors.errors().first().map_or(Code::DefinitionValue, ConfigError::code)
         }
-        PipelineError::Stage { .. } => Code::StageSettings,
+        PipelineError::Stage { .. }
+        | PipelineError::HookFile { source: SourceError::Listing { .. }, .. } => {
+            Code::StageSettings
+        }
         PipelineError::Schema(_) => Code::DatasetSchema,
         PipelineError::NoInput { .. } => Code::SourceNoInput,
         PipelineError::Memory { .. } => Code::MemoryTooSmall,
@@ -92,6 +95,7 @@ fn of_hook(error: &HookError) -> Code {
         | HookError::Setup { .. }
         | HookError::Never { .. }
         | HookError::Together { .. } => Code::HookFailed,
+        HookError::Definition { .. } => Code::StageSettings,
         HookError::Garbled { .. } | HookError::Misfit { .. } => Code::HookAnswer,
     }
 }

@@ -17,6 +17,19 @@ use super::tree::{Node, Table, Tree};
 /// Deepest nesting of a schema that is followed: one that contains itself has no end.
 const MAX_DEPTH: usize = 32;
 
+/// What other programs call one of our words.
+const OTHER_WORDS: &[(&str, &str)] = &[
+    ("boolean", "bool"),
+    ("bytes", "binary"),
+    ("double", "float64"),
+    ("float", "float32"),
+    ("half", "float16"),
+    ("int", "int64"),
+    ("str", "utf8"),
+    ("string", "utf8"),
+    ("text", "utf8"),
+];
+
 /// The JSON Schema of some settings, with everything it refers to in it.
 #[derive(Debug)]
 pub(crate) struct SettingsSchema {
@@ -157,7 +170,10 @@ impl SettingsSchema {
             };
             if !words.contains(&text.as_str()) {
                 let message = format!("`{key}` cannot be \"{}\"", text.escape_debug());
-                let hint = did_you_mean(text, &format!("`{key}` takes"), words.iter().copied());
+                let hint = match OTHER_WORDS.iter().find(|(other, _)| other == text) {
+                    Some((_, ours)) if words.contains(ours) => format!("did you mean `{ours}`?"),
+                    _ => did_you_mean(text, &format!("`{key}` takes"), words.iter().copied()),
+                };
                 problems.push(Problem::new(&node.at, message).hint(hint));
             }
             return;
@@ -175,7 +191,9 @@ impl SettingsSchema {
         let takes = types(schema);
         if !takes.is_empty() && !takes.iter().any(|t| fits(t, &node.value)) {
             let names: Vec<&str> = takes.iter().filter_map(|t| type_name(t)).collect();
-            problems.push(wrong_type(key, &names.join(" or "), node));
+            let about = schema.get("description").and_then(Value::as_str);
+            let hint = about.map(|about| format!("`{key}`: {}", about.replace('\n', " ")));
+            problems.push(wrong_type(key, &names.join(" or "), node).maybe_hint(hint));
             return;
         }
         match &node.value {

@@ -1,5 +1,6 @@
 //! Why a run ended without a dataset, what to do about it, and the exit code that says so.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::batch::{BadRow, Batch, Behind};
@@ -14,9 +15,10 @@ use crate::inputs::Part;
 use crate::remote::{RemoteError, RemoteErrorKind, shown};
 use crate::schema::SchemaError;
 use crate::shard::{ReadError, ShardError};
+use crate::sources::input::Folder;
 use crate::sources::{SettingsError, SourceError};
 use crate::storage::StorageError;
-use crate::transforms::TransformError;
+use crate::transforms::{HookError, TransformError};
 
 /// What the commands fail with.
 #[derive(Debug, thiserror::Error)]
@@ -216,6 +218,14 @@ impl StageError {
         }
     }
 
+    /// Whether the definition is to be changed: trying again changes nothing.
+    fn is_of_the_definition(&self) -> bool {
+        let Self::Link(LinkError { source: TransformError::Hook(error), .. }) = self else {
+            return false;
+        };
+        matches!(**error, HookError::Definition { .. })
+    }
+
     /// Whether the inputs hold what the definition does not allow: trying again changes nothing.
     fn is_of_the_data(&self) -> bool {
         match self {
@@ -257,6 +267,18 @@ impl From<PushError> for PipelineError {
 }
 
 impl PipelineError {
+    /// The file of a hook at `path` could not be read.
+    pub(super) fn hook_file(stage: &str, folder: &Folder, source: SourceError) -> Self {
+        let source = match source {
+            SourceError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+                let hint = folder.like(&path).map(|near| format!("did you mean `{near}`?"));
+                SourceError::Listing { path, message: "is not there".to_owned(), hint }
+            }
+            other => other,
+        };
+        Self::HookFile { stage: stage.to_owned(), source }
+    }
+
     pub(super) fn settings(stage: &str, error: SettingsError) -> Self {
         Self::Stage { stage: stage.to_owned(), message: error.message, hint: error.hint }
     }
@@ -331,6 +353,7 @@ impl PipelineError {
             | Self::Memory { .. }
             | Self::Cache(CacheError::Structure { .. } | CacheError::Incompatible { .. })
             | Self::Source { source: SourceError::Listing { .. }, .. }
+            | Self::HookFile { source: SourceError::Listing { .. }, .. }
             | Self::Dataset(
                 DatasetError::NoDataset { .. }
                 | DatasetError::NoRow { .. }
@@ -348,6 +371,7 @@ impl PipelineError {
                 | DatasetError::DuplicateKey { .. },
             ) => 3,
             Self::Run(failed) => match &**failed {
+                Failed::Cause { source, .. } if source.is_of_the_definition() => 2,
                 Failed::Cause { source, .. } if source.is_of_the_data() => 3,
                 _ => 1,
             },

@@ -157,7 +157,7 @@ impl Pipeline {
         let (folder, root) = self.hook_folder();
         for (name, transform) in self.named_transforms().take(index + 1) {
             for path in transform.files() {
-                let error = |source| PipelineError::HookFile { stage: name.to_owned(), source };
+                let error = |source| PipelineError::hook_file(name, &folder, source);
                 from.push(looks(&root, &folder.stat(path).map_err(error)?));
             }
         }

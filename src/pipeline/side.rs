@@ -32,7 +32,7 @@ impl Pipeline {
                 if found.iter().any(|(input, _)| input.path == *path) {
                     continue;
                 }
-                let error = |source| PipelineError::HookFile { stage: name.to_owned(), source };
+                let error = |source| PipelineError::hook_file(name, &folder, source);
                 let input = folder.stat(path).map_err(error)?;
                 let range = InputRange { input: input.clone(), range: None };
                 let known = stamps.digest(&root, &range).map(|digest| digest.blake3);

@@ -88,6 +88,22 @@ impl Folder {
         as_input(path, &found)
     }
 
+    /// The file beside `path`, of the same extension, whose name is most like its own; none where none is
+    /// like it, or the folder cannot be read.
+    pub(crate) fn like(&self, path: &str) -> Option<String> {
+        let path = Path::new(path);
+        let (name, parent) = (path.file_stem()?.to_str()?, path.parent()?);
+        let entries = std::fs::read_dir(self.root.join(parent)).ok()?;
+        let near = entries.filter_map(|entry| {
+            let other = PathBuf::from(entry.ok()?.file_name());
+            let distance = strsim::damerau_levenshtein(name, other.file_stem()?.to_str()?);
+            let is_like = other.extension() == path.extension()
+                && distance <= (name.chars().count() / 3).clamp(1, 3);
+            is_like.then(|| Some((distance, parent.join(&other).to_str()?.to_owned())))?
+        });
+        near.min().map(|(_, path)| path)
+    }
+
     /// Opens an input for reading its bytes, or those of `range`, from byte `from` of the file on
     /// (`None`: from the first). Bytes are hashed as they pass if none was skipped.
     ///

@@ -11,6 +11,11 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use super::{Emit, SettingsError, TransformError};
 use crate::batch::{Batch, Outcome};
 
+/// How like names are, from 0 to 1, of which one may be meant for the other.
+const LIKE: f64 = 0.8;
+/// Columns that are listed at most.
+const MOST_NAMED: usize = 20;
+
 /// The column `name`, which the setting `at` asks for.
 pub(super) fn find<'a>(
     schema: &'a SchemaRef,
@@ -18,16 +23,26 @@ pub(super) fn find<'a>(
     name: &str,
 ) -> Result<(usize, &'a FieldRef), SettingsError> {
     schema.fields().find(name).ok_or_else(|| {
-        let likeness = |field: &&FieldRef| {
-            let score = strsim::jaro_winkler(field.name(), name);
-            // Scores lie between 0 and 1; integers can be compared.
-            (score * 1e6).round().abs().to_bits()
-        };
-        let near = schema.fields().iter().max_by_key(likeness);
+        let names = schema.fields().iter().map(|field| field.name().as_str());
+        let near = names.clone().max_by(|one, other| {
+            strsim::jaro_winkler(one, name).total_cmp(&strsim::jaro_winkler(other, name))
+        });
+        let hint = near.map(|near| {
+            if strsim::jaro_winkler(near, name) >= LIKE {
+                return format!("did you mean `{near}`?");
+            }
+            let mut all: Vec<String> =
+                names.take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
+            let others = schema.fields().len() - all.len();
+            if others > 0 {
+                all.push(format!("and {others} more"));
+            }
+            format!("the columns are {}", all.join(", "))
+        });
         SettingsError {
             at: vec![at.to_owned()],
             message: format!("there is no column `{name}`"),
-            hint: near.map(|near| format!("did you mean `{}`?", near.name())),
+            hint,
         }
     })
 }

@@ -13,7 +13,37 @@ fn definitions_that_cannot_work_are_refused() {
         ("no workers", "batch_rows = 4", "workers = 0", "it is 0"),
         ("no time", "batch_rows = 4", "timeout = \"soon\"", "is no time; write \"30s\""),
         ("a column", "[\"n\"]", "[\"m\"]", "there is no column `m`"),
-        ("a file elsewhere", "[\"hook.py\"]", "[\"../hook.py\"]", "leads out of it"),
+        ("a column", "[\"n\"]", "[\"m\"]", "hint: the columns are `n`, `text`"),
+        (
+            "a file elsewhere",
+            "[\"hook.py\"]",
+            "[\"../hook.py\"]",
+            "`../hook.py` leads out of the folder of the definition",
+        ),
+        (
+            "a file elsewhere",
+            "[\"hook.py\"]",
+            "[\"../hook.py\"]",
+            "in `id`, or put a symbolic link",
+        ),
+        (
+            "a file that is misspelt",
+            "[\"hook.py\"]",
+            "[\"hok.py\"]",
+            "hint: did you mean `hook.py`?",
+        ),
+        (
+            "another's word",
+            "dtype = \"utf8\"",
+            "dtype = \"float\"",
+            "hint: did you mean `float32`?",
+        ),
+        (
+            "no folder",
+            "batch_rows = 4",
+            "cache = true",
+            "hint: `cache`: Folder of the feature cache",
+        ),
         ("a file that is not there", "[\"hook.py\"]", "[\"other.py\"]", "other.py"),
         ("a column twice", "double = {", "n = {", "there is already a column `n`"),
         (

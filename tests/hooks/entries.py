@@ -109,6 +109,10 @@ def raises_always(batch):
     return batch["m"]
 
 
+def breaks(batch):
+    raise BrokenPipeError("its own pipe")
+
+
 def exits(batch):
     if 5 in batch["n"].to_pylist():
         sys.exit(3)
@@ -126,6 +130,14 @@ class Unready:
 
 def returns_nothing(batch):
     pass
+
+
+def returns_two(batch):
+    return batch["n"].to_numpy(), batch["n"].to_numpy()
+
+
+async def returns_later(batch):
+    return batch["n"]
 
 
 def returns_number(batch):

@@ -86,6 +86,58 @@ fn a_row_that_takes_too_much_memory_is_rejected_alone() {
     }
 }
 
+/// Answers to one row at a time; to several it does `WHAT`.
+const ONE_BY_ONE: &str = r#"
+import sys, time
+import pyarrow as pa
+
+schema = pa.schema([("double", pa.int64()), ("pair", pa.list_(pa.float32(), 2)), ("words", pa.list_(pa.int64())), ("seen", pa.string())])
+answers = pa.ipc.new_stream(sys.stdout.buffer, schema)
+for batch in pa.ipc.open_stream(sys.stdin.buffer):
+    n = batch.num_rows
+    if n > LIMIT:
+        held = b"x" * BYTES
+        time.sleep(1e6)
+    columns = [[0] * n, [[0, 0]] * n, [[]] * n, ["-"] * n]
+    answers.write_batch(pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema)], schema=schema))
+    sys.stdout.buffer.flush()
+"#;
+
+#[test]
+fn limits_are_named_with_their_figures_where_they_end_the_run() {
+    if !can_run() {
+        return;
+    }
+    let case = |rows: u32, bytes: u32, more: &str, batch_rows: u32, code: i32, want: &[&str]| {
+        let place = place("", more);
+        let hook = ONE_BY_ONE.replace("LIMIT", &rows.to_string());
+        place.write("hook.py", hook.replace("BYTES", &bytes.to_string()));
+        let text = std::fs::read_to_string(place.path("p.toml")).unwrap();
+        let text = text.replace("batch_rows = 4", &format!("batch_rows = {batch_rows}"));
+        place.write("p.toml", text);
+        place.rowmill(&["run", "p.toml", "--jobs", "1"]).fails(code, want);
+        wait_for_none_in(&place.path("."));
+    };
+    let timeout = "no answer came within `timeout` (2s)";
+    let raise = "hint: raise `timeout`, which for the first batch of a process includes its start";
+    // They wait more than they work.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let want = ["error[hook_timeout]", timeout, raise];
+            case(0, 0, "timeout = \"2s\"", 1, 3, &want);
+        });
+        scope.spawn(|| {
+            let want = [
+                "error[hook-failed]",
+                "it does not answer to 4 rows together, but to each alone: it took more than \
+                 `memory` (256 MiB)",
+                "hint: raise `memory`, or lower `batch_rows`",
+            ];
+            case(1, 400 << 20, "memory = \"256MiB\"", 4, 1, &want);
+        });
+    });
+}
+
 #[test]
 fn what_a_hook_has_started_ends_with_the_run_however_it_left_it() {
     if !can_run() {
@@ -138,7 +190,7 @@ fn what_a_hook_said_last_about_a_row_is_kept_until_it_is_cleaned_away() {
     place.done(&["run", "p.toml"]);
     let notes = notes_of(&place);
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].starts_with("asked about 1 rows, the first of which is\nn = 5\n"));
+    assert!(notes[0].starts_with("asked about 1 row, the first of which is\nn = 5\n"));
     assert!(notes[0].ends_with("xxx\nno such luck\n"));
     assert!((60 << 10..66 << 10).contains(&notes[0].len()), "{}", notes[0].len());
     place.done(&["clean", "p.toml", "--yes"]);
@@ -163,7 +215,7 @@ fn without_quarantine_the_row_is_named_with_what_the_hook_said_last() {
     let notes = notes_of(&place);
     assert_eq!(
         notes,
-        ["asked about 1 rows, the first of which is\nn = 14\nand said last\nno such luck\n"]
+        ["asked about 1 row, the first of which is\nn = 14\nand said last\nno such luck\n"]
     );
     wait_for_none_in(&place.path("."));
 }
@@ -195,9 +247,9 @@ fn answers_that_are_none_end_the_run_and_say_what_came() {
     let all = [0, 9, 19];
     for (what, bads, want) in [
         ("garbage", &all[..], "what it prints is no Arrow stream: it begins with"),
-        ("few", &all[..], "rows and answered with"),
+        ("few", &all[..], " and answered with"),
         ("many", &all[1..2], "it was sent 4 rows and answered with 5"),
-        ("many", &all[2..], "it was sent 1 rows and answered with 2"),
+        ("many", &all[2..], "it was sent 1 row and answered with 2"),
         ("dtype", &all[..1], "`output.double` declares int64, and it answered with int32"),
         ("shape", &all[..1], "`output.pair` declares float32[2], and it answered with float32[3]"),
         // Where the next batch was asked about already, it is the answer to that which is wrong.

@@ -76,7 +76,6 @@ fn what_is_called_stands_beside_the_definition_whatever_else_has_its_name() {
         return;
     }
     let place = place("table", X);
-    let plain = definition("table", X);
     for (module, file) in [
         ("string", "string.py"),
         ("json.decoder", "json/decoder.py"),
@@ -85,6 +84,7 @@ fn what_is_called_stands_beside_the_definition_whatever_else_has_its_name() {
     ] {
         let inner = file.replace("__init__", "beside").replace(".py", "_too.py");
         let is_package = file.ends_with("__init__.py");
+        let text = definition("table", &format!("{X}\nfiles = [\"{inner}\"]"));
         let from = match (is_package, module.contains('.')) {
             (true, _) => "from .beside_too import text",
             (false, true) => "from .decoder_too import text",
@@ -95,7 +95,7 @@ fn what_is_called_stands_beside_the_definition_whatever_else_has_its_name() {
                      assert string.digits and json.decoder.JSONDecoder and pa.table\n";
         let call = "def table(batch):\n    assert text\n    return pa.table({'x': batch['n']})\n";
         place.write(file, format!("{names}{from}\n{call}"));
-        place.write("p.toml", plain.replace("hooks.entries", module));
+        place.write("p.toml", text.replace("hooks.entries", module));
         place.done(&["run", "p.toml"]);
         assert_eq!(rows(&place)[3]["x"], 3, "{module}");
         // The next one has what stands beside the definition to itself.
@@ -201,6 +201,110 @@ nothing = { dtype = "float64", shape = [3], nullable = true }"#;
     assert_eq!(json, json!({"n": 6, "of": [1, null]}));
 }
 
+/// What a definition with this `entry` and these `files` is refused with, before anything is answered.
+fn refused(place: &Place, entry: &str, files: &str, texts: &[&str]) {
+    let text = definition("table", &format!("{X}\ncache = \"features\"\nfiles = [{files}]"));
+    place.write("p.toml", text.replace("hooks.entries:table", entry));
+    let texts = [&["error[stage-settings]", "transform `features`: "], texts].concat();
+    for command in ["check", "run"] {
+        place.rowmill(&[command, "p.toml"]).fails(2, &texts);
+    }
+    assert!(!place.path("data/hooked/current").exists());
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
+fn what_the_entry_imports_from_the_folder_is_among_its_files() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    let call = "def table(batch):\n    return batch['n']\n";
+    place.write("models/__init__.py", "");
+    place.write("models/net.py", "from .layers import scale\n");
+    place.write("models/layers.py", "scale = 1\n");
+    place.write("late.py", "scale = 1\n");
+    place.write("env/lib/site-packages/bought.py", "price = 1\n");
+    let bought = "import sys\nsys.path.append('env/lib/site-packages')\nimport bought\n";
+    place.write("models/embed.py", format!("{bought}from models.net import scale\n{call}"));
+    place.write(
+        "lazy.py",
+        "def table(batch):\n    if batch['n'][0].as_py() >= 8:\n        import late\n        raise ValueError\n    return batch['n']\n",
+    );
+    let one = "which is not among its `files`\n";
+    refused(
+        &place,
+        "models.embed:table",
+        "",
+        &[
+            "it has loaded `models/layers.py` (module `models.layers`), which is not among its \
+             `files`; nor is 1 more\n",
+            "add \"models/layers.py\", \"models/net.py\" to `files`",
+        ],
+    );
+    let net = ["it has loaded `models/net.py` (module `models.net`), ", one];
+    refused(&place, "models.embed:table", "\"./models/layers.py\"", &net);
+    // What is imported for a later batch is found out with that, also where it raises an exception; what
+    // was answered before was not decided by it.
+    let text = definition("table", &format!("{X}\non_error = \"quarantine\""));
+    place.write("p.toml", text.replace("hooks.entries", "lazy"));
+    let late = "it has loaded `late.py` (module `late`), which is not among its `files`\n";
+    place.rowmill(&["run", "p.toml"]).fails(2, &["error[stage-settings]", late]);
+    place.write(
+        "p.toml",
+        text.replace("hooks.entries", "lazy")
+            .replace("batch_rows = 8", "batch_rows = 4\nfiles = [\"late.py\"]"),
+    );
+    place.done(&["run", "p.toml"]);
+    assert_eq!((rows(&place).len(), rejects(&place).len()), (8, 4));
+    // The package's own file is among them without being named.
+    let plain = definition("table", &format!("{X}\nFILES"));
+    let plain = plain.replace("hooks.entries", "models.embed");
+    let files = "files = [\"models/net.py\", \"models/layers.py\"]";
+    let slot = |text: &str| {
+        place.write("p.toml", text);
+        place.json(&["plan", "p.toml"])["partitions"][0]["slot"].clone()
+    };
+    let before = slot(&plain.replace("FILES", files));
+    place.done(&["run", "p.toml"]);
+    place.write("models/__init__.py", "# another\n");
+    assert_ne!(slot(&plain.replace("FILES", files)), before);
+    // A test of the definition finds it as well.
+    let case = "[[test]]\nname = \"a\"\nstage = \"features\"\ngiven = { n = 1, text = \"\" }\nexpect = { x = 1 }";
+    place.write("p.toml", plain.replace("FILES", "") + case);
+    let ran = place.rowmill(&["test", "p.toml"]);
+    assert!(ran.code == 4 && ran.stdout.contains("it has loaded `models/layers.py`"), "{ran:?}");
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
+fn an_entry_that_is_not_there_is_a_fault_of_the_definition() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    for (entry, what, hint) in [
+        (
+            "tabel",
+            "there is no `tabel` in `hooks.entries`, as `entry` has it",
+            "did you mean `table`?",
+        ),
+        (
+            "Scaled.x",
+            "there is no `x` in `hooks.entries.Scaled`",
+            "there is no class and no function",
+        ),
+        ("zzzzzz", "there is no `zzzzzz` in `hooks.entries`", "there are `Brain`, `Scaled`"),
+        (
+            "version",
+            "`version`, as `entry` has it, is neither a class nor a function",
+            "name one of",
+        ),
+    ] {
+        refused(&place, &format!("hooks.entries:{entry}"), "", &[what, hint]);
+    }
+}
+
 #[test]
 fn an_exception_is_the_fault_of_its_row() {
     if !can_run() {
@@ -228,6 +332,8 @@ fn an_exception_is_the_fault_of_its_row() {
         3,
         &["error[hook_raised]", "`a.jsonl`, row 5", "ValueError: no luck with 5", "entries.py"],
     );
+    place.write("p.toml", definition("breaks", X));
+    place.rowmill(&["run", "p.toml"]).fails(3, &["error[hook_raised]", "BrokenPipeError: "]);
     place.write("p.toml", definition("exits", X));
     place.rowmill(&["run", "p.toml"]).fails(3, &["error[hook_died]", "exit status 3"]);
     wait_for_none_in(&place.path("."));
@@ -245,9 +351,7 @@ fn hooks_that_cannot_be_had_say_what_is_in_the_way() {
     place.write("hooks/broken.py", "import no_such_package\n");
     place.write("hooks/syntax.py", "def x(:\n");
     for (entry, more, want) in [
-        ("nothing", "", "`hooks.entries:nothing` cannot be loaded: AttributeError: module"),
         ("Uncallable", "", "TypeError: Uncallable has no __call__(batch)"),
-        ("version", "", "TypeError: version is neither a class nor a function"),
         ("Unready", "", "OSError: no weights"),
         ("Scaled", "", "missing 1 required positional argument: 'factor'"),
         ("broken", "", "ModuleNotFoundError: No module named 'no_such_package'"),
@@ -278,14 +382,19 @@ fn definitions_of_python_hooks_that_cannot_work_are_refused() {
         ("hooks.entries:table", "hooks/entries.py", "`hooks/entries.py` names no Python object"),
         ("hooks.entries:table", "hooks.entries:", "names no Python object"),
         ("hooks.entries:table", "hooks.other:table", "`hooks/other.py`"),
-        ("hooks.entries:table", "hooks.other:table", "file of transform `features`"),
+        (
+            "hooks.entries:table",
+            "hooks.other:table",
+            "error[stage-settings]: file of transform `feat",
+        ),
+        ("hooks.entries:table", "hooks.entires:table", "hint: did you mean `hooks/entries.py`?"),
         ("batch_rows", "id = \"\"\nbatch_rows", "it is empty"),
         ("batch_rows", "python = \"\"\nbatch_rows", "it is empty"),
         ("batch_rows", "command = [\"x\"]\nbatch_rows", "command"),
     ] {
         place.write("p.toml", plain.replace(from, to));
         let ran = place.rowmill(&["plan", "p.toml"]);
-        assert_ne!(ran.code, 0, "{to}");
+        assert_eq!(ran.code, 2, "{to}: {}", ran.stderr);
         assert!(ran.stderr.contains(want), "{to}: {}", ran.stderr);
     }
 }
@@ -297,6 +406,8 @@ fn answers_that_are_no_columns_end_the_run_and_say_what_came() {
     }
     for (entry, want) in [
         ("returns_nothing", "it returned NoneType, which is no table"),
+        ("returns_two", "it returned tuple, which is no table"),
+        ("returns_later", "column `x` cannot become Arrow: TypeError: coroutine is no array"),
         ("returns_number", "column `x` cannot become Arrow: ValueError: it is a single value"),
         ("too_few", "it was sent 8 rows and answered with 7"),
         ("other_type", "`output.x` declares int64, and it answered with float32"),

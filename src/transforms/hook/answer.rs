@@ -18,6 +18,7 @@ use arrow_schema::{DataType, Field};
 use super::HookError;
 use super::frames::ANSWER_BYTES;
 use super::settings::Nan;
+use super::words::rows_text;
 use crate::batch::{BadRow, memory_bytes};
 use crate::transforms::TransformError;
 
@@ -50,7 +51,7 @@ pub(super) fn fit(
     if answer.num_rows() != n_rows {
         let (came, hint) =
             (answer.num_rows(), "a hook answers with one row for each that it is sent");
-        let message = format!("it was sent {n_rows} rows and answered with {came}");
+        let message = format!("it was sent {} and answered with {came}", rows_text(n_rows));
         return Err(HookError::misfit(message, hint).into());
     }
     let schema = answer.schema();

@@ -17,8 +17,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 
 use super::HookError;
-use super::frames::Garbled;
-use super::notice::{NoticeKind, printable};
+use super::notice::NoticeKind;
 use super::pool::{Pool, Unanswered};
 use super::worker::Failure;
 use crate::batch::{BadRow, HOOK_DIED, HOOK_MEMORY, HOOK_RAISED, HOOK_TIMEOUT};
@@ -71,7 +70,7 @@ impl Call<'_> {
                 Ok(answer) => {
                     return Ok(Called { answer: Some(answer), guilty, left, is_known: false });
                 }
-                Err(unanswered) => self.search(&part, unanswered)?,
+                Err(unanswered) => self.search(&part, &unanswered)?,
             };
             let at = |(row, bad): (usize, BadRow)| Some((*left.get(row)?, bad));
             guilty.extend(found.into_iter().filter_map(at));
@@ -89,7 +88,7 @@ impl Call<'_> {
             Err(unanswered) => {
                 tracing::warn!(
                     hook = self.name,
-                    why = what(&unanswered.failure),
+                    why = unanswered.failure.text(),
                     "the batch is sent again"
                 );
                 self.once(rows, true)
@@ -132,11 +131,11 @@ impl Call<'_> {
     fn search(
         &self,
         rows: &RecordBatch,
-        whole: Unanswered,
+        whole: &Unanswered,
     ) -> Result<Vec<(usize, BadRow)>, TransformError> {
         let n_rows = rows.num_rows();
         if n_rows == 1 {
-            return Ok(vec![(0, blame(whole))]);
+            return Ok(vec![(0, self.blame(whole))]);
         }
         if !self.pool.has_answered() {
             self.try_samples(rows)?;
@@ -149,7 +148,7 @@ impl Call<'_> {
             let part = rows.slice(start, len);
             if len == 1 {
                 if let Err(unanswered) = self.row(&part)? {
-                    guilty.push((start, blame(unanswered)));
+                    guilty.push((start, self.blame(&unanswered)));
                     if self.ends_at_first {
                         break;
                     }
@@ -161,7 +160,7 @@ impl Call<'_> {
             }
         }
         if guilty.is_empty() {
-            return Err(HookError::together(n_rows, what(&whole.failure), &whole.stderr).into());
+            return Err(HookError::together(n_rows, whole).into());
         }
         Ok(guilty)
     }
@@ -182,16 +181,14 @@ impl Call<'_> {
         match none.map_err(|source| HookError::Start { source })? {
             Err(Unanswered { failure: Failure::Stopped, .. }) => Err(Stopped.into()),
             Err(Unanswered {
-                failure: Failure::Died(_) | Failure::Timeout | Failure::Memory,
+                failure: Failure::Died(_) | Failure::Timeout(_) | Failure::Memory(_),
                 ..
             }) => match refused {
-                Some(Unanswered { failure, stderr }) => {
-                    Err(HookError::never(what(&failure), &stderr).into())
-                }
+                Some(unanswered) => Err(HookError::never(&unanswered).into()),
                 None => Ok(()),
             },
             Err(Unanswered { failure: Failure::Told(notice), .. })
-                if notice.kind == NoticeKind::Setup =>
+                if !notice.kind.is_of_a_batch() =>
             {
                 Err(HookError::told(notice).into())
             }
@@ -199,38 +196,23 @@ impl Call<'_> {
             _ => Ok(()),
         }
     }
-}
 
-/// What is wrong with the row that alone made the hook fail.
-fn blame(unanswered: Unanswered) -> BadRow {
-    let Unanswered { failure, stderr } = unanswered;
-    let code = match &failure {
-        Failure::Timeout => HOOK_TIMEOUT,
-        Failure::Memory => HOOK_MEMORY,
-        Failure::Told(_) => HOOK_RAISED,
-        Failure::Died(_) | Failure::Garbled(_) | Failure::Stopped => HOOK_DIED,
-    };
-    let bad = BadRow::new(code, format!("the hook does not answer: {}", what(&failure)));
-    match said(&stderr) {
-        Some(said) => bad.hint(said),
-        None => bad,
+    /// What is wrong with the row that alone made the hook fail.
+    fn blame(&self, Unanswered { failure, stderr }: &Unanswered) -> BadRow {
+        let code = match failure {
+            Failure::Timeout(_) => HOOK_TIMEOUT,
+            Failure::Memory(_) => HOOK_MEMORY,
+            Failure::Told(_) => HOOK_RAISED,
+            Failure::Died(_) | Failure::Garbled(_) | Failure::Stopped => HOOK_DIED,
+        };
+        // What is kept of the row does not depend on limits, which are not part of the identity.
+        let how = if self.ends_at_first { failure.text() } else { failure.kept_text() };
+        let bad = BadRow::new(code, format!("the hook does not answer: {how}"));
+        match failure.hint(1, stderr) {
+            Some(hint) => bad.hint(hint),
+            None => bad,
+        }
     }
-}
-
-/// A failure in words that depend on the hook alone.
-fn what(failure: &Failure) -> String {
-    match failure {
-        Failure::Died(how) | Failure::Garbled(Garbled { how, .. }) => how.clone(),
-        Failure::Timeout => "its time was up".to_owned(),
-        Failure::Memory => "it took more memory than it may".to_owned(),
-        Failure::Stopped => "it was stopped".to_owned(),
-        Failure::Told(notice) => printable(&notice.what),
-    }
-}
-
-/// The last lines of stderr, for people.
-pub(super) fn said(stderr: &[String]) -> Option<String> {
-    (!stderr.is_empty()).then(|| format!("it said last: {}", stderr.join(" | ")))
 }
 
 fn without(

@@ -1,8 +1,9 @@
 //! Why a run ends where a hook is to blame, and what to do about it.
 
-use super::call::said;
 use super::frames::Garbled;
 use super::notice::{Notice, NoticeKind, printable};
+use super::pool::Unanswered;
+use super::words::said;
 use crate::transforms::TransformError;
 
 /// A hook cannot be run, or does not answer as it should.
@@ -41,6 +42,14 @@ pub enum HookError {
         /// What to do.
         hint: String,
     },
+    /// It is not as its definition has it, or loads what that does not name.
+    #[error("{how}")]
+    Definition {
+        /// What is wrong.
+        how: String,
+        /// What to do.
+        hint: String,
+    },
     /// What it writes is no stream of answers.
     #[error("{how}")]
     Garbled {
@@ -72,9 +81,10 @@ impl HookError {
             }
             Self::Start { .. } => Some("check the folder of the definition and `ulimit -u`"),
             Self::Never { hint, .. } | Self::Together { hint, .. } => hint.as_deref(),
-            Self::Setup { hint, .. } | Self::Garbled { hint, .. } | Self::Misfit { hint, .. } => {
-                Some(hint)
-            }
+            Self::Setup { hint, .. }
+            | Self::Definition { hint, .. }
+            | Self::Garbled { hint, .. }
+            | Self::Misfit { hint, .. } => Some(hint),
         }
     }
 
@@ -83,16 +93,18 @@ impl HookError {
         let (how, hint) = (printable(&what), more);
         match kind {
             NoticeKind::Setup => Self::Setup { how, hint },
+            NoticeKind::Definition => Self::Definition { how, hint },
             NoticeKind::Misfit | NoticeKind::Raised => Self::Misfit { message: how, hint },
         }
     }
 
-    pub(super) fn never(how: String, stderr: &[String]) -> Self {
-        Self::Never { how, hint: said(stderr) }
+    /// It does not answer to one row either.
+    pub(super) fn never(Unanswered { failure, stderr }: &Unanswered) -> Self {
+        Self::Never { how: failure.text(), hint: failure.hint(1, stderr) }
     }
 
-    pub(super) fn together(n_rows: usize, how: String, stderr: &[String]) -> Self {
-        Self::Together { n_rows, how, hint: said(stderr) }
+    pub(super) fn together(n_rows: usize, Unanswered { failure, stderr }: &Unanswered) -> Self {
+        Self::Together { n_rows, how: failure.text(), hint: failure.hint(n_rows, stderr) }
     }
 
     pub(super) fn garbled(Garbled { how, hint }: Garbled, stderr: &[String]) -> Self {

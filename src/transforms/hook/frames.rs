@@ -18,7 +18,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{MessageHeader, root_as_message};
 
-use super::notice::{self, Notice, NoticeKind, printable};
+use super::notice::{self, Notice, printable};
 use super::numbered::number_of;
 use super::spares::Spares;
 use crate::sources::contained::contained;
@@ -224,7 +224,7 @@ impl<R: Read> Frames<R> {
         self.fill_whole(&mut json)?;
         let notice: Notice = serde_json::from_slice(&json)
             .map_err(|e| Garbled::broken(format!("a notice is broken: {e}"), ONE_FOR_EACH))?;
-        if notice.kind != NoticeKind::Setup {
+        if notice.kind.is_of_a_batch() {
             // It stands where an answer would.
             self.count(notice.batch.as_deref())?;
         }
@@ -265,6 +265,7 @@ mod tests {
     use arrow_ipc::writer::StreamWriter;
     use proptest::prelude::*;
 
+    use super::super::notice::NoticeKind;
     use super::super::numbered::Numbered;
     use super::*;
 

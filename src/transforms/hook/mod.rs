@@ -35,6 +35,7 @@ mod settings;
 mod spares;
 mod spread;
 mod transform;
+mod words;
 mod worker;
 
 pub use answer::type_text;

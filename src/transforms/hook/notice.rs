@@ -38,6 +38,15 @@ pub(super) enum NoticeKind {
     Misfit,
     /// It cannot be had at all.
     Setup,
+    /// It cannot be had, or not be believed, as it is defined.
+    Definition,
+}
+
+impl NoticeKind {
+    /// Whether it stands where an answer would; otherwise nothing comes behind it.
+    pub(super) fn is_of_a_batch(self) -> bool {
+        matches!(self, Self::Raised | Self::Misfit)
+    }
 }
 
 impl Notice {

@@ -28,6 +28,7 @@ use rustix::io::FdFlags;
 use super::exec::{SUBCOMMAND, own_program};
 use super::notice::printable;
 use super::spares::Spares;
+use super::words::rows_text;
 use super::worker::{Failure, Limits, Started, Worker};
 use crate::transforms::Notes;
 
@@ -290,7 +291,8 @@ impl Write for Short {
 /// What a process said last, below the first row that it was asked about, so that it can be told which
 /// row that was.
 fn asked(batch: &RecordBatch, tail: &[u8]) -> Vec<u8> {
-    let mut text = format!("asked about {} rows, the first of which is\n", batch.num_rows());
+    let rows = rows_text(batch.num_rows());
+    let mut text = format!("asked about {rows}, the first of which is\n");
     let schema = batch.schema();
     let options = FormatOptions::default();
     for (field, column) in schema.fields().iter().zip(batch.columns()) {

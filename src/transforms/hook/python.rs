@@ -4,6 +4,12 @@
 //! writes what it returns as Arrow. It needs pyarrow and NumPy, and leaves no file behind.
 //!
 //! Leaves out: what is made of the values that an entry may return (`runner.py`).
+//!
+//! Invariant: no answer is believed of a process that has loaded a module from a file of the definition's
+//! folder whose contents are not part of the identity. The runner is told the files and looks itself,
+//! before its first answer and before each.
+
+use std::ffi::OsString;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -64,10 +70,16 @@ fn make(spec: &TransformSpec) -> Result<Hook, SettingsError> {
     };
     let module = module.replace('.', "/");
     let (file, package) = (format!("{module}.py"), format!("{module}/__init__.py"));
-    // What is there neither way is reported when the files are hashed.
-    let is_package = Folder::new(&spec.folder).stat(&package).is_ok();
-    let files = vec![if is_package { package } else { file }];
-    let command = [python.as_str(), "-c", RUNNER].map(Into::into).to_vec();
+    let folder = Folder::new(&spec.folder);
+    let is_there = |path: &String| folder.stat(path).is_ok();
+    // The packages on the way are loaded first. What is there neither way is reported when the files
+    // are hashed.
+    let on_the_way = module.match_indices('/').filter_map(|(end, _)| module.get(..end));
+    let mut files: Vec<String> =
+        on_the_way.map(|it| format!("{it}/__init__.py")).filter(is_there).collect();
+    files.push(if is_there(&package) { package } else { file });
+    let mut command: Vec<OsString> = [python.as_str(), "-c", RUNNER].map(Into::into).to_vec();
+    command.extend(files.iter().chain(&hook.files).map(Into::into));
     let set = [
         (ENTRY, entry.as_str()),
         // Nothing is written beside the user's files, and sets have the same order in every process.

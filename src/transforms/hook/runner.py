@@ -9,6 +9,9 @@ JSON. An array of n dimensions is a column of arrays of n - 1; a list of arrays,
 An answer has the number of its batch in the metadata of its message. Instead of an answer it may write a
 notice: four bytes that begin no message of a stream, the length of what follows, and JSON that says what
 went wrong.
+
+Its arguments are the files that decide what the entry computes. Modules of the working folder that come from
+other files are refused before anything is answered.
 """
 
 import sys
@@ -22,6 +25,7 @@ import json
 import os
 import re
 import struct
+import sysconfig
 import traceback
 import types
 from collections.abc import Mapping
@@ -29,6 +33,7 @@ from collections.abc import Mapping
 MARK = b"\xfe\xff\xff\xff"
 NUMBER = "rowmill:batch"
 NEEDS = "needs pyarrow 15 or later and NumPy: install them there, or let `python` name an interpreter that has them"
+RENAMED = "rowmill_entry_"
 MAY_RETURN = "return a RecordBatch, a dict of arrays, or, where one column is declared, an array"
 JSON_FIELD = {"ARROW:extension:name": "arrow.json"}
 
@@ -39,6 +44,78 @@ class Misfit(Exception):
     def __init__(self, what, more):
         super().__init__(what)
         self.what, self.more = what, more
+
+
+class Undefined(Exception):
+    """The definition names what is not there."""
+
+    def __init__(self, what, more):
+        super().__init__(what)
+        self.what, self.more = what, more
+
+
+class Files:
+    """The files that are known to decide what the entry computes."""
+
+    def __init__(self, known):
+        self.folder = os.path.realpath(".")
+        self.known = {os.path.realpath(file) for file in known}
+        self.seen = set()
+        places = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()]
+        places = {os.path.realpath(place) for place in places}
+        # An interpreter within the folder; one around it says nothing of what is in it.
+        self.foreign = [place for place in places if is_below(place, self.folder)]
+
+    def unknown(self):
+        """The files of the folder that modules were loaded from since the last call and that are not known,
+        each with the name of its module."""
+        loaded = dict(sys.modules)
+        new = loaded.keys() - self.seen
+        self.seen |= new
+        found = {}
+        for name in sorted(new):
+            file = file_of(loaded[name])
+            if file is None:
+                continue
+            file = os.path.abspath(file)
+            real = os.path.realpath(file)
+            inside = next((path for path in (file, real) if is_below(path, self.folder)), None)
+            if inside is None or real in self.known or any(is_below(real, place) for place in self.foreign):
+                continue
+            inside = os.path.relpath(inside, self.folder)
+            if not {"site-packages", "dist-packages"} & set(inside.split(os.sep)):
+                found.setdefault(inside, name.replace(RENAMED, "", 1))
+        return sorted(found.items())
+
+    def are_complete(self, answers):
+        """Whether all is known that was loaded; says what is not."""
+        unknown = self.unknown()
+        if not unknown:
+            return True
+        file, module = unknown[0]
+        what = f"it has loaded `{file}` (module `{module}`), which is not among its `files`"
+        if len(unknown) > 1:
+            what += f"; nor {'is' if len(unknown) == 2 else 'are'} {len(unknown) - 1} more"
+        names = ", ".join(json.dumps(file, ensure_ascii=False) for file, _ in unknown[:50])
+        if len(unknown) > 50:
+            names += ", …"
+        more = f"what is imported decides what is answered: add {names} to `files`"
+        answers.tell("definition", what, more)
+        return False
+
+
+def is_below(path, folder):
+    return path.startswith(os.path.join(folder, ""))
+
+
+def file_of(module):
+    """The file that a module was loaded from, asked of no module that loads when it is asked."""
+    try:
+        facts = object.__getattribute__(module, "__dict__")
+        file, archive = facts.get("__file__"), getattr(facts.get("__loader__"), "archive", None)
+    except Exception:
+        return None
+    return next((text for text in (archive, file) if isinstance(text, str)), None)
 
 
 class Answers:
@@ -96,7 +173,7 @@ def imported(module):
     is_here = any(os.path.realpath(place) == (file or folder) for place in places if place)
     if not is_here:
         # Whoever has the name keeps it: others may import it.
-        top = "rowmill_entry_" + top
+        top = RENAMED + top
         if file is None:
             loaded = types.ModuleType(top)
             loaded.__path__ = [folder]
@@ -112,15 +189,35 @@ def imported(module):
 def load(entry, params):
     """What is called with each batch."""
     module, _, path = entry.partition(":")
-    target = functools.reduce(getattr, path.split("."), imported(module))
+    target, place = imported(module), module
+    for name in path.split("."):
+        if not hasattr(target, name):
+            raise Undefined(f"there is no `{name}` in `{place}`, as `entry` has it", others(target, name))
+        target, place = getattr(target, name), f"{place}.{name}"
     if isinstance(target, type):
         target = target(**params)
         if not callable(target):
             raise TypeError(f"{path} has no __call__(batch)")
         return target
     if not callable(target):
-        raise TypeError(f"{path} is neither a class nor a function")
+        raise Undefined(f"`{path}`, as `entry` has it, is neither a class nor a function", "name one of them")
     return functools.partial(target, **params) if params else target
+
+
+def others(target, name):
+    """What may have been meant by a name that is not there."""
+    import difflib
+
+    known = [other for other, it in sorted(getattr(target, "__dict__", {}).items()) if callable(it) and other[0] != "_"]
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    known = ", ".join(f"`{other}`" for other in known[:20])
+    return f"there are {known}" if known else "there is no class and no function"
+
+
+def rows(n):
+    return "1 row" if n == 1 else f"{n} rows"
 
 
 def as_batch(answer, n_rows, declared):
@@ -132,7 +229,7 @@ def as_batch(answer, n_rows, declared):
         columns = {name: answer.column(name) for name in fields}
     elif isinstance(answer, Mapping):
         fields, columns = {}, dict(answer)
-    elif declared is not None and len(declared) == 1 and answer is not None:
+    elif declared is not None and len(declared) == 1 and not isinstance(answer, (tuple, type(None))):
         fields, columns = {}, {next(iter(declared)): answer}
     else:
         raise Misfit(f"it returned {type(answer).__qualname__}, which is no table", MAY_RETURN)
@@ -144,10 +241,10 @@ def as_batch(answer, n_rows, declared):
         of_name = {"dtype": "int64"} if is_parent else (declared or {}).get(name, {})
         column, metadata = as_column(name, values, of_name)
         if n_rows is None and made and len(column) != len(made[0][1]):
-            what = f"it answered with {len(column)} rows in column `{name}`, and {len(made[0][1])} before"
+            what = f"it answered with {rows(len(column))} in column `{name}`, and {len(made[0][1])} before"
             raise Misfit(what, "all columns of an answer have as many rows")
         if n_rows is not None and len(column) != n_rows:
-            what = f"it was sent {n_rows} rows and answered with {len(column)} in column `{name}`"
+            what = f"it was sent {rows(n_rows)} and answered with {len(column)} in column `{name}`"
             raise Misfit(what, "a hook answers with one row for each that it is sent")
         if name in fields:
             metadata = fields[name].metadata
@@ -166,7 +263,10 @@ def as_column(name, values, declared):
         is_json = declared.get("dtype") == "json"
         if isinstance(values, (list, tuple)) or is_json:
             return of_items(list(values), declared, is_json)
-        return of_array(as_array(values), declared)
+        array = as_array(values)
+        if array.ndim == 0 and array.dtype.kind == "O":
+            raise TypeError(f"{type(values).__qualname__} is no array")
+        return of_array(array, declared)
     except Misfit:
         raise
     except Exception as error:
@@ -333,30 +433,44 @@ def main():
     entry, params = os.environ["ROWMILL_ENTRY"], json.loads(os.environ["ROWMILL_PARAMS"])
     declared = json.loads(os.environ.get("ROWMILL_OUTPUT", "null"))
     sys.path.insert(0, os.getcwd())
+    # Without arguments anything may be loaded.
+    files = Files(sys.argv[1:]) if sys.argv[1:] else None
+    del sys.argv[1:]
     try:
         hook = load(entry, params)
+    except Undefined as undefined:
+        answers.tell("definition", undefined.what, undefined.more)
+        return 1
     except Exception as error:
         traceback.print_exception(error)
         what = f"`{entry}` cannot be loaded: {named(error)}"
         answers.tell("setup", what, f"with `{sys.executable}`:\n{traced(error).strip()}")
         return 1
+    if files and not files.are_complete(answers):
+        return 1
     is_any = os.environ.get("ROWMILL_CARDINALITY") == "any"
     for batch, metadata in pa.ipc.open_stream(questions).iter_batches_with_custom_metadata():
         number = metadata[NUMBER]
         try:
-            answer = as_batch(hook(batch), None if is_any else batch.num_rows, declared)
-        except Misfit as misfit:
-            answers.tell("misfit", misfit.what, misfit.more, number)
+            came = as_batch(hook(batch), None if is_any else batch.num_rows, declared)
         except Exception as error:
-            trace = traced(error).strip()
+            came = error
+        if files and not files.are_complete(answers):
+            return 1
+        if isinstance(came, Misfit):
+            answers.tell("misfit", came.what, came.more, number)
+        elif isinstance(came, Exception):
+            trace = traced(came).strip()
             print(trace, file=sys.stderr, flush=True)
             more = "\n".join(trace.split("\n")[-12:])
-            answers.tell("raised", f"it raised {named(error)}", more, number)
+            answers.tell("raised", f"it raised {named(came)}", more, number)
         else:
             try:
-                answers.send(answer, number)
+                answers.send(came, number)
             except BrokenPipeError:
                 return 1
+        # Nothing of this batch is held while the next one is computed.
+        came = None
         sys.stdout.flush()
     return 0
 

@@ -249,12 +249,18 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-impl Serialize for Seconds {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let milliseconds = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         let (unit, size) =
             UNITS.into_iter().find(|it| milliseconds % it.1 == 0).unwrap_or(("ms", 1));
-        serializer.serialize_str(&format!("{}{unit}", milliseconds / size))
+        write!(f, "{}{unit}", milliseconds / size)
+    }
+}
+
+impl Serialize for Seconds {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

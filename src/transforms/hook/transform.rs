@@ -137,8 +137,10 @@ impl Hook {
         for path in &settings.files {
             if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| part == "..")
             {
-                let hint = "files stand in the folder of the definition, or below it";
-                return Err(refuse("files", &format!("`{path}` leads out of it"), hint));
+                let hint = "files stand in the folder of the definition, or below it; name the version of what \
+                            is elsewhere in `id`, or put a symbolic link to it there";
+                let message = format!("`{path}` leads out of the folder of the definition");
+                return Err(refuse("files", &message, hint));
             }
         }
         if settings.cardinality == Cardinality::Any && settings.cache.is_some() {

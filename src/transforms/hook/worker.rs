@@ -73,10 +73,10 @@ pub(super) enum Failure {
     Stopped,
     /// The process ended or closed its pipes; says how.
     Died(String),
-    /// It took too long.
-    Timeout,
-    /// It took too much memory.
-    Memory,
+    /// It took longer than this.
+    Timeout(Duration),
+    /// It took more memory than this.
+    Memory(u64),
     /// What it wrote is no answer.
     Garbled(Garbled),
     /// It says itself why there is none.
@@ -86,7 +86,7 @@ pub(super) enum Failure {
 impl Failure {
     /// Whether asking again makes sense.
     pub(super) fn may_pass(&self) -> bool {
-        matches!(self, Self::Died(_) | Self::Timeout | Self::Memory) || self.is_exception()
+        matches!(self, Self::Died(_) | Self::Timeout(_) | Self::Memory(_)) || self.is_exception()
     }
 
     /// Whether the hook raised an exception, and can be asked again.
@@ -251,11 +251,11 @@ impl Worker {
                     let is_over = |most: u64| {
                         bytes_below(Pid::from_child(&self.child)).is_some_and(|n| n > most)
                     };
-                    if self.limits.memory.is_some_and(is_over) {
-                        return Err(Failure::Memory);
+                    if let Some(most) = self.limits.memory.filter(|most| is_over(*most)) {
+                        return Err(Failure::Memory(most));
                     }
                     if since.elapsed() > self.limits.timeout {
-                        return Err(Failure::Timeout);
+                        return Err(Failure::Timeout(self.limits.timeout));
                     }
                 }
             }
