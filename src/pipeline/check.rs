@@ -19,6 +19,9 @@ use crate::shard::{ShardError, Sieve};
 use crate::sources::{BatchLimits, SourceError};
 use crate::storage::parent;
 
+/// Most rows of the batch that hooks are asked about: a model may take seconds for each.
+const HOOK_ROWS: usize = 32;
+
 impl Pipeline {
     /// Lists the inputs, types the whole graph, sends one batch of each source through it, looks at
     /// the disk, and tries the place that is pushed to.
@@ -96,8 +99,10 @@ impl Pipeline {
     ) -> Result<Vec<Batch>, PipelineError> {
         let name = stage.name();
         let Some(listed) = plan.sources.get(planned.source) else { return Ok(Vec::new()) };
+        let has_hooks = self.transforms.iter().any(|it| it.batching().is_some());
+        let most_rows = if has_hooks { HOOK_ROWS } else { usize::MAX };
         let limits = BatchLimits {
-            rows: self.definition.run.batch_rows,
+            rows: self.definition.run.batch_rows.min(most_rows),
             bytes: usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX),
             row_bytes: self.definition.data.dataset.max_row_bytes,
             on_error: stage.on_error,
