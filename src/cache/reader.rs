@@ -117,8 +117,17 @@ impl CacheReader {
 
     /// The signature that names a section's folder; none where nothing was ever committed.
     fn signature(&self, section: &str) -> Result<Option<CompatSignature>> {
-        let path = self.dir.join(section).join(layout::SIGNATURE);
-        let Some(json) = self.storage.read(&path)? else { return Ok(None) };
+        let dir = self.dir.join(section);
+        let path = dir.join(layout::SIGNATURE);
+        let json = match self.storage.read(&path)? {
+            Some(json) => json,
+            None if !store::is_begun(&*self.storage, &dir)? => return Ok(None),
+            // It is durable before the log is begun: it may have come meanwhile.
+            None => {
+                let what = "it is not there, but what it belongs to is";
+                self.storage.read(&path)?.ok_or_else(|| CacheError::damaged(&path, what))?
+            }
+        };
         let value: Option<serde_json::Value> = serde_json::from_slice(&json).ok();
         let signature = value.as_ref().map(CompatSignature::new);
         let named = signature.filter(|signature| signature.sha256() == section);
@@ -191,7 +200,8 @@ impl SectionReader {
         for _ in 0..TRIES {
             let log = self.storage.read(&self.dir.join(layout::MANIFEST))?;
             let hash = log.as_deref().map(blake3::hash);
-            if hash == *seen {
+            // Where there is no log there may be segments, which is damage.
+            if hash.is_some() && hash == *seen {
                 return Ok(false);
             }
             match self.load() {
@@ -200,8 +210,9 @@ impl SectionReader {
                 Err(e) => return Err(e),
                 Ok(view) => {
                     self.shared.set(view);
+                    let is_new = hash != *seen;
                     *seen = hash;
-                    return Ok(true);
+                    return Ok(is_new);
                 }
             }
         }

@@ -392,6 +392,16 @@ fn groups(view: &View) -> Result<Vec<Range<usize>>> {
     Ok(worth.map(|(range, ..)| range).collect())
 }
 
+/// Whether a section was begun: there is a log, or there are segments.
+pub(super) fn is_begun(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    Ok(storage.stat(&dir.join(layout::MANIFEST))?.is_some() || has_segments(storage, dir)?)
+}
+
+fn has_segments(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    let entries = storage.list(&layout::segments(dir))?.unwrap_or_default();
+    Ok(entries.iter().any(|entry| entry.kind == EntryKind::Dir))
+}
+
 /// The log of a section, `None` where there is no section yet.
 pub(super) fn read(
     storage: &dyn Storage,
@@ -402,8 +412,7 @@ pub(super) fn read(
     let log = if let Some(log) = storage.read(&path)? {
         log
     } else {
-        let segments = storage.list(&layout::segments(dir))?.unwrap_or_default();
-        if segments.iter().all(|entry| entry.kind != EntryKind::Dir) {
+        if !has_segments(storage, dir)? {
             return Ok(None);
         }
         // The log is durable before the first segment is begun: it may have come meanwhile.

@@ -465,6 +465,33 @@ fn log_that_is_gone_is_not_taken_for_an_empty_section() {
 }
 
 #[test]
+fn what_names_a_section_is_missed_by_readers_too() {
+    for (file, want) in [
+        (layout::MANIFEST, "manifest.jsonl`: it is not there, but segments are"),
+        (layout::SIGNATURE, "signature.json`: it is not there, but what it belongs to is"),
+    ] {
+        let (_, storage) = memory();
+        put(&open(&storage), 0..2, 5);
+        let reader = CacheReader::new(Arc::clone(&storage), "cache");
+        let opened = reader.section(&signature()).unwrap();
+        storage.remove_file(&section_dir().join(file)).unwrap();
+        let wrong = reader.verify().unwrap();
+        assert_eq!(wrong.len(), 1, "{file}: {wrong:?}");
+        assert!(wrong[0].to_string().ends_with(want), "{file}: {}", wrong[0]);
+        assert!(wrong[0].hint().unwrap().contains("rowmill cache prune"), "{file}");
+        let stats = reader.stat().unwrap();
+        let damage: Vec<_> = stats.iter().map(|it| it.damage.clone().unwrap_or_default()).collect();
+        assert_eq!(damage, [wrong[0].to_string()], "{file}");
+        assert!(reader.section(&signature()).is_err(), "{file}");
+        assert_eq!(opened.refresh().is_err(), file == layout::MANIFEST, "{file}");
+        // What was begun and holds nothing is no damage.
+        storage.remove_all(&section_dir()).unwrap();
+        storage.create_dir_all(&layout::segments(&section_dir())).unwrap();
+        assert_eq!((reader.verify().unwrap().len(), reader.stat().unwrap().len()), (0, 0));
+    }
+}
+
+#[test]
 fn torn_last_line_is_cut_and_its_segment_goes() {
     let (memory, storage) = memory();
     put(&open(&storage), 0..3, 5);

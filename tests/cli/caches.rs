@@ -188,6 +188,27 @@ fn damage_is_named_with_its_file() {
 }
 
 #[test]
+fn a_section_whose_log_is_gone_is_damaged() {
+    let place = place();
+    let old = signature("old-v1");
+    let log = place.path("features").join(old.sha256()).join("manifest.jsonl");
+    std::fs::remove_file(log).unwrap();
+    place.rowmill(&["cache", "verify", "features"]).fails(
+        4,
+        &[
+            "error[damage-found]: 1 damage found in `features`",
+            "manifest.jsonl`: it is not there, but segments are",
+            "hint: the feature cache was changed after it was written; remove the section",
+        ],
+    );
+    let text = place.done(&["cache", "ls", "features"]).stdout;
+    let line = text.lines().find(|line| line.starts_with(&old.sha256()[..12])).unwrap();
+    assert!(line.ends_with("damaged"), "{text}");
+    place.done(&["cache", "prune", "features", "--yes", "--signature", &old.sha256()[..9]]);
+    place.done(&["cache", "verify", "features"]);
+}
+
+#[test]
 fn a_cache_in_use_is_read_and_not_changed() {
     let place = place();
     let cache = open(&place);
