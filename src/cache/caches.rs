@@ -1,7 +1,7 @@
 //! The feature caches that a run writes to.
 //!
 //! Invariant: a folder is opened once and a section of it once, however many hooks keep their answers
-//! there.
+//! there, and whichever paths they name it by.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ const BESIDE_BYTES: u64 = 48 << 20;
 pub struct Caches {
     storage: Arc<dyn Storage>,
     commits: CommitPolicy,
+    /// By where the paths to them lead.
     open: Mutex<BTreeMap<PathBuf, Open>>,
 }
 
@@ -48,12 +49,11 @@ impl Caches {
     /// As [`FeatureCache::open`] and [`FeatureCache::section`].
     pub fn section(&self, dir: &Path, signature: &CompatSignature) -> Result<Arc<Section>> {
         let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // `a/./b` is `a/b`.
-        let dir: PathBuf = dir.components().collect();
-        let open = match all.entry(dir) {
+        self.storage.create_dir_all(dir)?;
+        let open = match all.entry(self.storage.real_path(dir)?) {
             std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
             std::collections::btree_map::Entry::Vacant(new) => {
-                let cache = FeatureCache::open(Arc::clone(&self.storage), new.key())?;
+                let cache = FeatureCache::open(Arc::clone(&self.storage), dir)?;
                 new.insert(Open { cache, sections: BTreeMap::new() })
             }
         };

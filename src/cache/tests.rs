@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
-    CacheError, CacheReader, FeatureCache, Others, RowKey, Section, SectionOptions, layout,
+    CacheError, CacheReader, Caches, FeatureCache, Others, RowKey, Section, SectionOptions, layout,
 };
 use crate::fingerprint::CompatSignature;
 use crate::schema::FieldSpec;
@@ -286,6 +286,23 @@ fn one_process_writes_and_a_section_is_open_once() {
     assert!(FeatureCache::open(Arc::clone(&storage), "cache").is_err());
     drop(section);
     FeatureCache::open(storage, "cache").unwrap();
+}
+
+#[test]
+fn paths_that_lead_to_one_folder_are_one_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(Local);
+    storage.create_dir(&dir.path().join("a")).unwrap();
+    storage.symlink("features", &dir.path().join("link")).unwrap();
+    let caches = Caches::new(storage, CommitPolicy::default());
+    let at = |path: &str, of: &CompatSignature| caches.section(&dir.path().join(path), of);
+    let first = at("features", &signature()).unwrap();
+    let other = CompatSignature::new(&json!({"id": "other"}));
+    for path in ["./features", "a/../features", "a/./../features/", "link", "a/../link"] {
+        assert!(Arc::ptr_eq(&first, &at(path, &signature()).unwrap()), "{path}");
+        assert_eq!(at(path, &other).unwrap().name(), other.sha256(), "{path}");
+    }
+    assert!(!Arc::ptr_eq(&first, &at("a", &signature()).unwrap()));
 }
 
 #[test]

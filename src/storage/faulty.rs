@@ -270,6 +270,11 @@ impl<S: Storage> Storage for Faulty<S> {
     fn overlap(&self) -> Overlap {
         self.inner.overlap()
     }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        self.plan.pass("follow", path, Kind::Read)?;
+        self.inner.real_path(path)
+    }
 }
 
 #[derive(Debug)]

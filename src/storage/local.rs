@@ -237,6 +237,10 @@ impl Storage for Local {
     fn overlap(&self) -> Overlap {
         Overlap::Thread
     }
+
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        fs::canonicalize(path).at("follow", path)
+    }
 }
 
 /// Opens what must be a file, and gives its size. A pipe in its place would let the opening wait

@@ -215,6 +215,12 @@ pub trait Storage: Send + Sync + Debug {
     /// How commits overlap with writing here.
     fn overlap(&self) -> Overlap;
 
+    /// Where the links and `..` in `path`, which is there, lead: paths to one folder have one such name.
+    /// A storage that cannot tell gives the path as it is written.
+    fn real_path(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.components().collect())
+    }
+
     /// Reads a whole small file, `None` where there is none.
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>> {
         if self.stat(path)?.is_none() {
