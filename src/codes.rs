@@ -55,6 +55,14 @@ impl Code {
         self.entry().code
     }
 
+    /// Whether it is about one row, and so the code of its reject.
+    #[must_use]
+    pub fn is_of_row(self) -> bool {
+        let is_one_word =
+            matches!(self, Self::RowNull | Self::RowShape | Self::RowAxis | Self::RowCategory);
+        is_one_word || self.name().contains('_')
+    }
+
     /// The code of that name; `-` and `_` are one.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

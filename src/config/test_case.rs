@@ -10,11 +10,13 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema, SchemaRef};
 use serde_json::{Map, Value, json};
 
+use super::TransformConfig;
 use super::error::{At, Problem};
 use super::read::{Reader, did_you_mean, wrong_type};
 use super::settings::SettingsSchema;
 use super::tree::{Entry, Node, Table, Tree};
-use crate::transforms::ColumnSettings;
+use crate::codes::Code;
+use crate::transforms::{ColumnSettings, transform_type};
 
 /// A row as a definition says it: columns by name.
 pub type GivenRow = Map<String, Value>;
@@ -45,7 +47,7 @@ pub struct TestCase {
 /// Reads all tests; `stages` are the transforms that lead to the dataset.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    stages: &[String],
+    stages: &[TransformConfig],
     problems: &mut Vec<Problem>,
 ) -> Vec<TestCase> {
     let Some(entry) = reader.entry("test") else { return Vec::new() };
@@ -74,7 +76,12 @@ pub(super) fn read(
     cases
 }
 
-fn case(table: &Table, at: &At, stages: &[String], problems: &mut Vec<Problem>) -> TestCase {
+fn case(
+    table: &Table,
+    at: &At,
+    stages: &[TransformConfig],
+    problems: &mut Vec<Problem>,
+) -> TestCase {
     let mut reader = Reader::new("[[test]]", at, table);
     let name = reader.text("name", problems).map(|(name, _)| name.to_owned());
     if table.get("name").is_none() {
@@ -82,10 +89,10 @@ fn case(table: &Table, at: &At, stages: &[String], problems: &mut Vec<Problem>) 
     }
     let stage = reader.text("stage", problems);
     if let Some((stage, at)) = stage
-        && !stages.iter().any(|known| known == stage)
+        && !stages.iter().any(|known| known.name == stage)
     {
         let message = format!("no transform `{}` leads to the dataset", stage.escape_debug());
-        let hint = did_you_mean(stage, "there are", stages.iter().map(String::as_str));
+        let hint = did_you_mean(stage, "there are", stages.iter().map(|it| it.name.as_str()));
         problems.push(Problem::new(at, message).hint(hint));
     } else if stages.is_empty() {
         let hint = "a test sends rows through transforms; add one, or remove the test";
@@ -105,10 +112,17 @@ fn case(table: &Table, at: &At, stages: &[String], problems: &mut Vec<Problem>) 
     let expect = rows(&mut reader, "expect", problems);
     let texts = |reader: &mut Reader<'_>, key, problems: &mut Vec<Problem>| {
         let texts = reader.texts(key, problems).map(|(texts, _)| texts).unwrap_or_default();
-        texts.into_iter().map(|(text, _)| text.to_owned()).collect::<Vec<_>>()
+        texts.into_iter().map(|(text, at)| (text.to_owned(), at.clone())).collect::<Vec<_>>()
     };
     let expect_null = texts(&mut reader, "expect_null", problems);
     let expect_reject = texts(&mut reader, "expect_reject", problems);
+    // A transform that a program brings along rejects rows with any code.
+    let is_ours = |stage: &TransformConfig| transform_type(stage.kind.name).is_some();
+    if !stages.is_empty() && stages.iter().all(is_ours) {
+        problems.extend(expect_reject.iter().filter_map(|(code, at)| unknown_code(code, at)));
+    }
+    let [expect_null, expect_reject] =
+        [expect_null, expect_reject].map(|texts| texts.into_iter().map(|(text, _)| text).collect());
     if ["expect", "expect_null", "expect_reject"].iter().all(|key| table.get(key).is_none()) {
         let message = "[[test]] expects nothing";
         let hint = "write for example expect = { words = 3 }, or expect_reject = \"value_misfit\"";
@@ -128,6 +142,16 @@ fn case(table: &Table, at: &At, stages: &[String], problems: &mut Vec<Problem>) 
         atol,
         rtol,
     }
+}
+
+/// The problem of a code that no reject has.
+fn unknown_code(code: &str, at: &At) -> Option<Problem> {
+    let known = Code::ALL.iter().filter(|code| code.is_of_row()).map(|code| code.name());
+    if known.clone().any(|known| known == code) {
+        return None;
+    }
+    let message = format!("no row is rejected with `{}`", code.escape_debug());
+    Some(Problem::new(at, message).hint(did_you_mean(code, "the codes of rejects are", known)))
 }
 
 /// A row, or a list of them.

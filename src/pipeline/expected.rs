@@ -104,7 +104,8 @@ impl Walk {
         if expected.len() != got.len() {
             if self.found.n_different == 0 {
                 self.found.at = self.place();
-                self.found.expected = format!("{} items", expected.len());
+                let many = if expected.len() == 1 { "" } else { "s" };
+                self.found.expected = format!("{} item{many}", expected.len());
                 self.found.got = got.len().to_string();
             }
             self.found.n_different += 1;
@@ -231,7 +232,7 @@ mod tests {
                 [0.0; 2],
                 differs("[1][0]", "3.0", "0.0", [2, 4]),
             ),
-            (pairs(), json!([[1, 2]]), json!([]), [0.0; 2], differs("", "1 items", "0", [1, 1])),
+            (pairs(), json!([[1, 2]]), json!([]), [0.0; 2], differs("", "1 item", "0", [1, 1])),
         ] {
             let field = Field::new("x", kind, true);
             let of = |value| column(&field, &[value]).unwrap();

@@ -19,6 +19,8 @@ use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use serde_json::Value;
 
+use crate::transforms::type_text;
+
 /// Names of floats that TOML tables of ours cannot hold as numbers.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 /// Longest value that is shown whole, in characters.
@@ -52,7 +54,9 @@ pub(super) fn column(field: &Field, values: &[&Value]) -> Result<ArrayRef, NoFit
                 } else if found.len() == len {
                     items.extend(found);
                 } else {
-                    return Err(NoFit(format!("{} values where {len} belong", found.len())));
+                    let many = if found.len() == 1 { "" } else { "s" };
+                    let n = found.len();
+                    return Err(NoFit(format!("{n} value{many} where {len} belong")));
                 }
             }
             let items = column(item, &items)?;
@@ -106,7 +110,7 @@ fn fitted(field: &Field, values: &[&Value], plain: &ArrayRef) -> Result<ArrayRef
 }
 
 fn misfit(value: &Value, kind: &DataType) -> NoFit {
-    NoFit(format!("{} is no {}", shown(value), kind.to_string().to_lowercase()))
+    NoFit(format!("{} is no {}", shown(value), type_text(kind)))
 }
 
 /// A value, cut where it is long.
@@ -266,13 +270,15 @@ mod tests {
             (Int64, json!(1.5), "1.5 is no int64"),
             (Int8, json!(200), "200 is no int8"),
             (Utf8, json!(5), "5 is no utf8"),
-            (Boolean, json!(1), "1 is no boolean"),
+            (LargeUtf8, json!(5), "5 is no utf8"),
+            (pair(), json!(5), "5 is no float32[2]"),
+            (Boolean, json!(1), "1 is no bool"),
             (Float32, json!("nan"), "\"nan\" is no float32"),
             (Date32, json!("soon"), "\"soon\" is no date32"),
             (Binary, json!([256]), "[256] is no list of bytes"),
-            (pair(), json!([1]), "1 values where 2 belong"),
+            (pair(), json!([1]), "1 value where 2 belong"),
             (List(item(Int8)), json!([1, "x"]), "\"x\" is no int8"),
-            (List(item(Int8)), json!(3), "3 is no list(int8)"),
+            (List(item(Int8)), json!(3), "3 is no int8[n]"),
         ] {
             let refused = column(&Field::new("x", kind, true), &[&value]);
             assert_eq!(refused.unwrap_err(), NoFit(want.to_owned()));

@@ -138,6 +138,10 @@ fn a_test_that_makes_no_sense_is_explained_with_its_line() {
         ("given = 3\nexpect = {}", "`given` takes a row"),
         ("given = {}\nexpect = {}\natol = -1", "`atol` takes a number that is not negative"),
         ("given = {}\nexpect = {}\nexpct = {}", "did you mean `expect`?"),
+        ("given = {}\nexpect_reject = \"value_msfit\"", "did you mean `value_misfit`?"),
+        ("given = {}\nexpect_reject = \"hook-nan\"", "no row is rejected with `hook-nan`"),
+        ("given = {}\nexpect_reject = [\"null\", \"usage\"]", "no row is rejected with `usage`"),
+        ("given = {}\nexpect_reject = \"unheard_of\"", "the codes of rejects are `axis`, "),
         (&types.replace("int64", "int65"), "int65"),
         (&types.replace("dtype", "dtpe"), "did you mean `dtype`?"),
     ] {
