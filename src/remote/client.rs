@@ -55,7 +55,15 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
     }
     for key in [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint] {
         let endpoint = builder.get_config_value(&key);
+        expect_whole("AWS_ENDPOINT_URL", url, endpoint.as_deref())?;
         expect_tls("aws_", url, endpoint.as_deref(), options)?;
+    }
+    for (key, variable) in [
+        (AmazonS3ConfigKey::AccessKeyId, "AWS_ACCESS_KEY_ID"),
+        (AmazonS3ConfigKey::Token, "AWS_SESSION_TOKEN"),
+        (AmazonS3ConfigKey::Region, "AWS_REGION"),
+    ] {
+        expect_header(variable, url, builder.get_config_value(&key).as_deref())?;
     }
     let with_credentials = || {
         // Apart from the requests themselves, so that a machine without credentials says so at once.
@@ -82,6 +90,7 @@ fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> 
         .with_client_options(client_options("azure_", options))
         .with_retry(retry(options));
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    expect_whole("AZURE_STORAGE_ENDPOINT", url, endpoint.as_deref())?;
     expect_tls("azure_", url, endpoint.as_deref(), options)?;
     Ok(builder.build().map(both))
 }
@@ -128,6 +137,36 @@ fn retry(options: &RemoteOptions) -> RetryConfig {
     }
 }
 
+/// Refuses an endpoint that is no address: the client takes it for granted that it is one.
+fn expect_whole(
+    variable: &str,
+    url: &RemoteUrl,
+    endpoint: Option<&str>,
+) -> Result<(), RemoteError> {
+    let Some(endpoint) = endpoint else { return Ok(()) };
+    let is_whole = url::Url::parse(endpoint).is_ok_and(|it| {
+        matches!(it.scheme(), "http" | "https") && it.has_host() && it.query().is_none()
+    });
+    if is_whole {
+        return Ok(());
+    }
+    let said = if endpoint.is_empty() {
+        format!("{variable} is empty; unset it, or let it be https://HOST")
+    } else {
+        format!("{variable} is no address such as https://HOST or http://HOST:PORT")
+    };
+    Err(RemoteError::of("use", url.shown(), RemoteErrorKind::Setup, Some(said)))
+}
+
+/// Refuses what cannot be part of a request, such as a key with the line break of its file.
+fn expect_header(variable: &str, url: &RemoteUrl, value: Option<&str>) -> Result<(), RemoteError> {
+    if value.is_none_or(|value| value.bytes().all(|b| b.is_ascii_graphic())) {
+        return Ok(());
+    }
+    let said = format!("{variable} holds a space, a line break or another character no key has");
+    Err(RemoteError::of("use", url.shown(), RemoteErrorKind::Setup, Some(said)))
+}
+
 /// Refuses an endpoint whose traffic anybody can read, unless that was allowed.
 fn expect_tls(
     prefix: &str,
@@ -142,4 +181,41 @@ fn expect_tls(
         return Err(RemoteError::of("use", url.shown(), RemoteErrorKind::PlainHttp, None));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_client_would_stumble_over_is_refused_first() {
+        let url = RemoteUrl::parse("s3://bucket/prefix").unwrap();
+        for (endpoint, is_whole) in [
+            (None, true),
+            (Some("https://s3.example.org"), true),
+            (Some("http://127.0.0.1:9000"), true),
+            (Some("https://example.org/base/"), true),
+            (Some(""), false),
+            (Some("127.0.0.1:9000"), false),
+            (Some("localhost:9000"), false),
+            (Some("http://"), false),
+            (Some("http://127.0.0.1:99999"), false),
+            (Some("ftp://example.org"), false),
+            (Some("https://example.org?x=1"), false),
+            (Some("garbage"), false),
+        ] {
+            let found = expect_whole("AWS_ENDPOINT_URL", &url, endpoint);
+            assert_eq!(found.is_ok(), is_whole, "{endpoint:?}");
+            if let Err(e) = found {
+                assert_eq!(e.kind(), RemoteErrorKind::Setup);
+                assert!(e.to_string().contains("AWS_ENDPOINT_URL is "), "{e}");
+            }
+        }
+        for (key, is_one) in
+            [(None, true), (Some("AK/+=1"), true), (Some("a\nb"), false), (Some("ä"), false)]
+        {
+            let found = expect_header("AWS_ACCESS_KEY_ID", &url, key);
+            assert_eq!(found.is_ok(), is_one, "{key:?}");
+        }
+    }
 }

@@ -127,4 +127,7 @@ if what == "ends":
     writer.close()
 if what in ("prints", "ends"):
     sys.stdout.buffer.write(b"done\n" * 80000)
+if what == "begins":
+    # How long a message is, of which nothing follows.
+    sys.stdout.buffer.write(b"\xff\xff\xff\xff@")
 sys.stdout.buffer.flush()

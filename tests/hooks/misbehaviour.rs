@@ -318,6 +318,7 @@ fn what_comes_behind_the_last_answer_ends_the_run() {
             ("prints", &*printed),
             ("ends", &*ended),
             ("one more", "it answered more than once to a batch"),
+            ("begins", "it began another message"),
         ] {
             scope.spawn(move || case(what, want));
         }

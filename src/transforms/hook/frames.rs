@@ -63,7 +63,7 @@ pub(super) enum Frame {
 /// Says that there are more answers than there were batches.
 const TOO_MANY: &str = "it answered more than once to a batch";
 /// What to do about most streams.
-const ONE_FOR_EACH: &str = "a hook writes one batch to stdout for each that it reads, and nothing else; what \
+pub(super) const ONE_FOR_EACH: &str = "a hook writes one batch to stdout for each that it reads, and nothing else; what \
                             people are to read goes to stderr";
 
 /// What to do about an answer that is too large.

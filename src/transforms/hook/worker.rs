@@ -26,7 +26,7 @@ use arrow_schema::SchemaRef;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tracing::{info, warn};
 
-use super::frames::{Broken, Frame, Frames, Garbled};
+use super::frames::{Broken, Frame, Frames, Garbled, ONE_FOR_EACH};
 use super::notice::{Notice, NoticeKind, printable};
 use super::numbered::Numbered;
 use super::resident::bytes_below;
@@ -301,6 +301,10 @@ impl Worker {
             let left = until.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
                 Ok(Event::Broken(Broken::Garbled(how))) => return Some(Err(Failure::Garbled(how))),
+                Ok(Event::Broken(Broken::Cut)) => {
+                    let (how, hint) = ("it began another message".to_owned(), ONE_FOR_EACH);
+                    return Some(Err(Failure::Garbled(Garbled { how, hint })));
+                }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return Some(Ok(())),
                 Err(RecvTimeoutError::Timeout) => return None,
