@@ -1,6 +1,7 @@
-//! A push to one place while it is at work: of shards as they are sealed, then of the dataset.
+//! A push to one place while it is at work.
 //!
-//! Leaves out: the order of a dataset's objects (`push`), and who seals shards (`pipeline`).
+//! Leaves out: what goes out while the dataset is built (`follow`), and the order of its objects
+//! (`push`).
 //!
 //! Invariants:
 //! 1. It holds the lock of its journal until it is dropped, however it ended.
@@ -9,18 +10,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_channel::Receiver;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::error::{PushError, Result};
+use super::error::Result;
 use super::journal::Journal;
-use super::push::{Complete, LANES, PushReport, Work, send_shard};
-use super::session::{PushLive, PushOptions, Session, join, on_thread};
+use super::push::{Complete, PushReport, Work};
+use super::session::{PushLive, PushOptions, Session, on_thread};
 use super::wire::Wire;
 use crate::dataset::Home;
 use crate::remote::Remote;
-use crate::shard::SealedShard;
 use crate::storage::Storage;
 
 /// A push of the dataset of one home to one place.
@@ -43,7 +41,7 @@ impl Exporter {
     /// Takes the journal. `live` is told how far it is, `stop` lets it end.
     ///
     /// # Errors
-    /// [`PushError::Busy`]; the place can only be read; the disk's.
+    /// [`super::PushError::Busy`]; the place can only be read; the disk's.
     pub async fn open(
         storage: Arc<dyn Storage>,
         home: Home,
@@ -68,46 +66,6 @@ impl Exporter {
     /// The store cannot be reached, or something else stands in the place of the sentinel.
     pub async fn expect_shards(&self) -> Result<()> {
         Work { session: &self.session, home: &self.home }.note(None).await.map(drop)
-    }
-
-    /// Sends shards as they come, until no more can.
-    ///
-    /// # Errors
-    /// What went wrong first. [`Exporter::finish`] sends what is missing.
-    ///
-    /// # Cancel safety
-    /// As [`super::Push::run`].
-    pub async fn follow(&self, sealed: Receiver<SealedShard>) -> Result<()> {
-        let mut tasks: JoinSet<Result<()>> = JoinSet::new();
-        let mut may_come = true;
-        while may_come || !tasks.is_empty() {
-            let ended = tokio::select! {
-                shard = sealed.recv(), if may_come && tasks.len() < LANES => {
-                    match shard {
-                        Ok(shard) => {
-                            let (session, home) = (Arc::clone(&self.session), self.home.clone());
-                            session.live.expect(shard.bytes());
-                            tasks.spawn(async move {
-                                send_shard(&session, &home, shard.id()).await
-                            });
-                        }
-                        Err(_) => may_come = false,
-                    }
-                    continue;
-                }
-                ended = join(&mut tasks), if !tasks.is_empty() => ended,
-            };
-            match ended {
-                Some(Err(PushError::Stopped)) => {
-                    // What is on its way arrives, and is noted.
-                    while join(&mut tasks).await.is_some() {}
-                    return Err(PushError::Stopped);
-                }
-                Some(Err(error)) => return Err(error),
-                Some(Ok(())) | None => {}
-            }
-        }
-        Ok(())
     }
 
     /// Pushes what is missing of the dataset, which is complete now.

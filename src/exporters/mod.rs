@@ -3,7 +3,7 @@
 //! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
 //! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests),
 //! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push` (a
-//! dataset), `exporter` (one that is still being built).
+//! dataset), `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //! `quick` looks at what is there without reading it.
 //!
@@ -20,6 +20,7 @@ mod commit;
 mod decide;
 mod error;
 mod exporter;
+mod follow;
 mod journal;
 mod object;
 mod pull;
@@ -38,6 +39,7 @@ mod wire;
 pub use decide::{Decision, Difference, Remote as RemoteObject, decide};
 pub use error::{PushError, Result};
 pub use exporter::Exporter;
+pub use follow::Ready;
 pub use journal::{Abilities, Before, Begun, Done, Facts, Journal, Known, Note, Part};
 pub use object::{CURRENT_DOCUMENT, DIGEST, Object, ShardObjects};
 pub use pull::{PullReport, pull};

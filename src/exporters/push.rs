@@ -270,6 +270,11 @@ impl Work<'_> {
         self.session.live.expect(bytes.sum());
         let mut ready: Vec<usize> =
             (0..left.len()).filter(|part| left.get(*part) == Some(&0)).collect();
+        let is_there = |part: &usize| {
+            let line = manifest.partitions.get(*part);
+            line.is_some_and(|line| self.session.remembers(&line.record))
+        };
+        ready.retain(|part| !is_there(part));
         let mut tasks: JoinSet<Result<Option<usize>>> = JoinSet::new();
         loop {
             while tasks.len() < LANES {
@@ -423,7 +428,7 @@ async fn is_equal(session: &Session, object: &Object) -> Result<bool> {
 }
 
 /// Sends the record of a partition.
-async fn send_record(
+pub(super) async fn send_record(
     session: &Arc<Session>,
     home: &Home,
     name: &str,
@@ -433,6 +438,7 @@ async fn send_record(
     session.live.expect(record.bytes);
     let seen = there.get(&record.name).cloned().unwrap_or(decide::Remote::Absent);
     create(session, &record, &seen).await?;
+    session.remember(name);
     Ok(())
 }
 

@@ -110,7 +110,7 @@ pub(super) struct Session {
     pub(super) stop: CancellationToken,
     /// Until the push has ended.
     journal: Arc<Mutex<Option<Journal>>>,
-    /// Shards that this session has put in their places, with their sentinels.
+    /// Shards that this session has put in their places, with their sentinels, and records.
     pushed: Mutex<BTreeSet<String>>,
     permits: Arc<Semaphore>,
 }
@@ -144,15 +144,15 @@ impl Session {
         .await
     }
 
-    /// Remembers that a shard is in its place.
-    pub(super) fn remember(&self, shard: &str) {
+    /// Remembers that a shard or a record is in its place.
+    pub(super) fn remember(&self, name: &str) {
         let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
-        pushed.insert(shard.to_owned());
+        pushed.insert(name.to_owned());
     }
 
-    /// Whether this session has put the shard in its place.
-    pub(super) fn remembers(&self, shard: &str) -> bool {
-        self.pushed.lock().unwrap_or_else(PoisonError::into_inner).contains(shard)
+    /// Whether this session has put the shard or record in its place.
+    pub(super) fn remembers(&self, name: &str) -> bool {
+        self.pushed.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
     /// Gives the journal back: what is still under way, because something else went wrong, finds none.

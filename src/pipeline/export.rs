@@ -1,4 +1,4 @@
-//! The push of a run: shards go out while later ones are built.
+//! The push of a run: shards and records go out while later ones are built.
 //!
 //! Leaves out: what is sent, and how (`exporters`).
 //!
@@ -15,17 +15,16 @@ use tracing::{info, warn};
 
 use super::{Live, Pipeline, PipelineError};
 use crate::config::PushConfig;
-use crate::exporters::{Exporter, PushError, PushLive, PushOptions, PushReport};
+use crate::exporters::{Exporter, PushError, PushLive, PushOptions, PushReport, Ready};
 use crate::remote::{Remote, RemoteOptions};
-use crate::shard::SealedShard;
 
-/// Sealed shards that may wait to be sent. Those beyond are sent at the end.
+/// Shards and partitions that may wait to be sent. Those beyond are sent at the end.
 const WAITING: usize = 1024;
 
 /// A push beside a build.
 pub(super) struct Export {
     exporter: Arc<Exporter>,
-    sealed: Sender<SealedShard>,
+    ready: Sender<Ready>,
     following: JoinSet<Result<(), PushError>>,
     quit: CancellationToken,
 }
@@ -57,30 +56,30 @@ impl Pipeline {
         let exporter = Exporter::open(storage, home, remote, options, pushed, quit.clone());
         let exporter = Arc::new(exporter.await?);
         exporter.expect_shards().await?;
-        let (sealed, to_push): (_, Receiver<SealedShard>) = async_channel::bounded(WAITING);
+        let (ready, to_push): (_, Receiver<Ready>) = async_channel::bounded(WAITING);
         let mut following = JoinSet::new();
         let follower = Arc::clone(&exporter);
         following.spawn(async move { follower.follow(to_push).await });
-        Ok(Some(Export { exporter, sealed, following, quit }))
+        Ok(Some(Export { exporter, ready, following, quit }))
     }
 }
 
 impl Export {
-    /// Takes sealed shards.
-    pub(super) fn inlet(&self) -> Sender<SealedShard> {
-        self.sealed.clone()
+    /// Takes what can go out.
+    pub(super) fn inlet(&self) -> Sender<Ready> {
+        self.ready.clone()
     }
 
     /// Ends the push of a build that failed: what is on its way arrives, and is noted.
     pub(super) async fn give_up(mut self) {
         self.quit.cancel();
-        self.sealed.close();
+        self.ready.close();
         while self.following.join_next().await.is_some() {}
     }
 
     /// Sends what is left of the dataset, which is complete.
     pub(super) async fn finish(mut self) -> Result<PushReport, PipelineError> {
-        self.sealed.close();
+        self.ready.close();
         match self.following.join_next().await {
             Some(Ok(Err(error))) => {
                 // Whatever it was, the end of the push meets it again if it lasts.

@@ -17,6 +17,7 @@ use crate::dataset::Workplace;
 use crate::dataset::partition::{self, Partition, PartitionOptions};
 use crate::dataset::record::RecordName;
 use crate::dataset::stamps::Stamps;
+use crate::exporters::Ready;
 use crate::graph::{Chain, Control, Ended, Failed, Gauge, Inlet, Link, Meter, Ordered, Scope};
 use crate::inputs::Part;
 use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
@@ -35,24 +36,29 @@ pub(super) struct Context {
     pub(super) meters: Meters,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) live: Arc<Live>,
-    /// Takes shards that are to be pushed.
-    pub(super) sealed: Option<Sender<SealedShard>>,
+    /// Takes what is to be pushed.
+    pub(super) ready: Option<Sender<Ready>>,
 }
 
 impl Context {
     /// A shard is sealed and in its place.
     fn sealed(&self, partition: usize, shard: &SealedShard) {
         info!(partition, shard = shard.id(), rows = shard.rows(), "shard sealed");
-        if let Some(sealed) = &self.sealed {
-            // Whoever pushes finds it at the end, if it cannot be taken now.
-            sealed.try_send(shard.clone()).ok();
-        }
+        self.push(|| Ready::Shard(shard.clone()));
         self.observer.event(&Event::Sealed {
             partition,
             shard: shard.id().to_owned(),
             rows: shard.rows(),
             bytes: shard.bytes(),
         });
+    }
+
+    /// Lets something go out, if this run pushes.
+    fn push(&self, ready: impl FnOnce() -> Ready) {
+        if let Some(inlet) = &self.ready {
+            // Whoever pushes finds it at the end, if it cannot be taken now.
+            inlet.try_send(ready()).ok();
+        }
     }
 }
 
@@ -336,6 +342,10 @@ impl PartitionWriter for Sink {
             self.context.sealed(self.index, shard);
         }
         let rows = built.record.rows;
+        self.context.push(|| Ready::Partition {
+            record: built.name.clone(),
+            shards: built.record.shards.clone(),
+        });
         self.underway.end();
         self.context.observer.event(&Event::Finished { partition: self.index, rows });
         let source_rows = built.record.books.get(&built.record.source);

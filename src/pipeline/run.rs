@@ -72,7 +72,7 @@ impl Pipeline {
             }
         };
         let context = Arc::new(Context {
-            sealed: export.as_ref().map(Export::inlet),
+            ready: export.as_ref().map(Export::inlet),
             pipeline: Arc::clone(self),
             place: Arc::clone(&place),
             stamps: Arc::clone(&plan.stamps),

@@ -17,4 +17,5 @@ mod pull;
 mod push;
 mod reading;
 mod servers;
+mod several;
 mod verify;
