@@ -18,6 +18,9 @@ use super::{Remote, RemoteError, RemoteErrorKind, Scheme};
 /// How often bytes are asked for again that came short; the client tries again what broke off.
 const SHORT_RETRIES: usize = 3;
 
+/// Answers of at most so many bytes are copied.
+const COPIED_BYTES: usize = 512 << 10;
+
 /// One state of an object, as far as a store tells states apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
@@ -117,7 +120,9 @@ impl Remote {
             let got_range = got.range.clone();
             let bytes = got.bytes().await.map_err(refused)?;
             if got_range == range && bytes.len() as u64 == range.end - range.start {
-                return Ok((found, bytes));
+                // What is small may stand in a larger buffer, which it would keep.
+                let is_small = bytes.len() <= COPIED_BYTES;
+                return Ok((found, if is_small { Bytes::copy_from_slice(&bytes) } else { bytes }));
             }
         }
         Err(wrong(RemoteErrorKind::Damaged, "fewer bytes came than were asked for"))

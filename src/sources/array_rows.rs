@@ -117,6 +117,7 @@ impl RowReader {
     /// Opens the next input, and its labels, at the row where reading begins.
     fn begin(&self, read: &InputRange) -> Result<Current, SourceError> {
         let input = &read.input;
+        self.ask_ahead();
         let main = self.open(0, read, None)?;
         let whole = main.head.n_rows().unwrap_or(0);
         let rows = main.head.rows_in(read.range.as_ref()).unwrap_or(0..0);
@@ -146,6 +147,16 @@ impl RowReader {
             current.files.push(side);
         }
         Ok(current)
+    }
+
+    /// Asks for the next input and those behind it, each with its labels.
+    fn ask_ahead(&self) {
+        if self.arrays.labels.is_none() {
+            return self.digests.ask_from(&self.part, self.input);
+        }
+        let (inputs, labels) = (self.part.inputs.iter(), self.part.side.iter());
+        let pairs = inputs.skip(self.input).zip(labels.skip(self.input));
+        self.digests.ask_ahead(pairs.flat_map(|(read, labels)| [&read.input, labels]));
     }
 
     /// Opens the file of column `index` at the row where reading begins; `first` is the row of a

@@ -99,6 +99,7 @@ impl Reader {
         let input = &read.input;
         let (start, _) = bytes_of(read);
         let from = self.from;
+        self.digests.ask_from(&self.part, index);
         let mut records;
         let order;
         if start == 0 && from.is_none() && self.csv.has_header() {

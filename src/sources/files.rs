@@ -322,6 +322,8 @@ impl Reader {
         let Files { listing, content, sibling, .. } = &self.files;
         if *content != Content::None {
             let start = made.values.len();
+            let upcoming = self.part.inputs.iter().skip(index).map(|read| &read.input);
+            self.digests.ask_ahead(upcoming.filter(|input| self.row_bytes(input).is_ok()));
             let mut open = listing.folder().open(input, None, None)?;
             open.append_to(&mut made.values, usize::MAX)?;
             self.digests.set_input(index, open.digest()?);

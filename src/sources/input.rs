@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::SourceError;
+use super::ahead::{Ahead, Asked};
 use super::object::{self, ObjectBlocks, ObjectStream};
 use crate::inputs::{Input, InputDigest, InputRange, Part};
 use crate::remote::{Remote, RemoteError, RemoteOptions, is_url, local_path};
@@ -38,6 +39,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct Folder {
     root: Arc<Path>,
     remote: Option<Remote>,
+    asked: Arc<Asked>,
 }
 
 impl Folder {
@@ -46,7 +48,7 @@ impl Folder {
     pub fn new(root: &Path) -> Self {
         let is_empty = root.as_os_str().is_empty();
         let root = if is_empty { Path::new(".").into() } else { root.into() };
-        Self { root, remote: None }
+        Self { root, remote: None, asked: Arc::default() }
     }
 
     /// The folder at `root`, or the place of which it is the URL.
@@ -61,13 +63,19 @@ impl Folder {
             return Ok(Self::new(&local_path(url)?));
         }
         let remote = Remote::open(url, &RemoteOptions::default())?;
-        Ok(Self { root: Path::new(remote.url()).into(), remote: Some(remote) })
+        let root = Path::new(remote.url()).into();
+        Ok(Self { root, remote: Some(remote), asked: Arc::default() })
     }
 
     /// The place in a store, where it is one.
     #[must_use]
     pub fn remote(&self) -> Option<&Remote> {
         self.remote.as_ref()
+    }
+
+    /// What a new reader asks for before its turn.
+    pub(super) fn ahead(&self) -> Ahead {
+        Ahead::new(self.remote.as_ref(), &self.asked)
     }
 
     /// Where it is.
@@ -126,7 +134,9 @@ impl Folder {
             if is_outside {
                 return changed();
             }
-            let stream = ObjectStream::open(remote, &input, from..range.end)?;
+            let is_whole = from == 0 && range.end == input.size;
+            let asked = if is_whole { self.asked.take(&input) } else { None };
+            let stream = ObjectStream::open(remote, &input, from..range.end, asked)?;
             let bytes = Bytes::Object(Box::new(stream));
             return Ok(OpenInput { bytes, input, range, position, hasher });
         }
@@ -148,7 +158,8 @@ impl Folder {
     /// It cannot be opened, or is not what was listed.
     pub fn open_anywhere(&self, input: &Input) -> Result<PlacedInput, SourceError> {
         let bytes = if let Some(remote) = &self.remote {
-            Placed::Object(Box::new(ObjectBlocks::open(remote, input)?))
+            let asked = self.asked.take(input);
+            Placed::Object(Box::new(ObjectBlocks::open(remote, input, asked)?))
         } else {
             let (file, path) = self.open_file(input)?;
             Placed::File { file, path }
@@ -430,6 +441,7 @@ impl PlacedInput {
 #[derive(Debug)]
 pub struct PartDigests {
     folder: Folder,
+    ahead: Ahead,
     /// Inputs, then side inputs.
     known: Vec<Option<blake3::Hash>>,
     n_inputs: usize,
@@ -440,7 +452,18 @@ impl PartDigests {
     #[must_use]
     pub fn new(folder: Folder, part: &Part) -> Self {
         let known = vec![None; part.inputs.len() + part.side.len()];
-        Self { folder, known, n_inputs: part.inputs.len() }
+        Self { ahead: folder.ahead(), folder, known, n_inputs: part.inputs.len() }
+    }
+
+    /// Asks for inputs that are opened next, in that order, where they are objects of a store.
+    pub(super) fn ask_ahead<'a>(&self, upcoming: impl Iterator<Item = &'a Input>) {
+        self.ahead.ask(upcoming);
+    }
+
+    /// The same, of the inputs of `part` from number `index` on.
+    pub(super) fn ask_from(&self, part: &Part, index: usize) {
+        let whole = part.inputs.iter().skip(index).filter(|read| read.range.is_none());
+        self.ask_ahead(whole.map(|read| &read.input));
     }
 
     /// Takes the digest of input number `index`.
@@ -461,14 +484,22 @@ impl PartDigests {
     /// # Errors
     /// An input that cannot be read, or is not what was listed.
     pub fn finish(&mut self, part: &Part) -> Result<Vec<InputDigest>, SourceError> {
-        let inputs = part.inputs.iter().map(|i| (&i.input, i.range.as_ref(), i.bytes()));
-        let all = inputs.chain(part.side.iter().map(|input| (input, None, input.size)));
+        let read_at = |index: usize| match part.inputs.get(index) {
+            Some(read) => Some((&read.input, read.range.as_ref(), read.bytes())),
+            None => part.side.get(index - part.inputs.len()).map(|side| (side, None, side.size)),
+        };
+        let unknown = self.known.iter().enumerate().filter(|(_, known)| known.is_none());
+        let unknown: Vec<usize> = unknown.map(|(index, _)| index).collect();
+        for (n_known, &index) in unknown.iter().enumerate() {
+            let upcoming = unknown.iter().skip(n_known).filter_map(|index| read_at(*index));
+            self.ask_ahead(upcoming.filter(|it| it.1.is_none()).map(|it| it.0));
+            let Some((input, range, _)) = read_at(index) else { continue };
+            let digest = self.folder.digest(input, range)?;
+            self.set_input(index, digest);
+        }
         let mut digests = Vec::with_capacity(self.known.len());
-        for ((input, range, size), known) in all.zip(&mut self.known) {
-            let blake3 = match *known {
-                Some(hash) => hash,
-                None => *known.insert(self.folder.digest(input, range)?),
-            };
+        for (index, known) in self.known.iter().enumerate() {
+            let (Some((input, _, size)), Some(blake3)) = (read_at(index), *known) else { continue };
             digests.push(InputDigest { path: input.path.clone(), size, blake3 });
         }
         Ok(digests)

@@ -89,6 +89,7 @@ impl Reader {
     fn begin(&mut self, read: &InputRange) -> Result<Current, SourceError> {
         let from = self.from;
         let byte = from.map(|(byte, _)| byte);
+        self.digests.ask_from(&self.part, self.input);
         let content = self.jsonl.contents.open(&read.input, read.range.as_ref(), byte)?;
         let lines = Lines::new(content, self.limits.row_bytes);
         self.from = None;

@@ -14,6 +14,7 @@
 //!    as a row; a batch may hold nothing else.
 //! 4. A source row is one row or one reject; no other event has stage 0.
 
+mod ahead;
 mod archive;
 mod array_files;
 mod array_rows;

@@ -76,6 +76,7 @@ impl FileReader {
         input: &Input,
         values: &mut Vec<u8>,
     ) -> Result<u64, SourceError> {
+        self.digests.ask_from(&self.part, index);
         let (mut open, head) = self.arrays.open(&self.arrays.contents, input)?;
         if head.array_type() != self.data_type {
             let message =

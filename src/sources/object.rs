@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. All bytes are of the state that was listed: its `ETag` (or size and time, where a store has
 //!    none) is compared with each answer, and another gives [`SourceError::Changed`].
-//! 2. A reader holds at most [`READER_BYTES`], what was asked for and has not come included.
+//! 2. A reader holds at most [`READER_BYTES`], what was asked for and has not come, or not been read,
+//!    included.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,11 +16,12 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::SourceError;
+use super::ahead::{AHEAD_BYTES, FirstBytes};
 use crate::inputs::Input;
 use crate::remote::{Object, Pending, Remote, RemoteError, RemoteErrorKind};
 
-/// Bytes asked for first, alone: much of what is read is smaller.
-const FIRST_BYTES: u64 = 512 << 10;
+/// Bytes asked for first, alone: much of what is read is smaller. A block, as it may be kept as one.
+const FIRST_BYTES: u64 = BLOCK_BYTES;
 /// Bytes of each request after that.
 const PIECE_BYTES: u64 = 2 << 20;
 /// Requests that go on while a piece is read.
@@ -31,7 +33,7 @@ const BLOCKS: usize = 32;
 /// Blocks that are asked for at once where the one before was read too.
 const RUN: u64 = 4;
 /// Most bytes that one reader of an object holds beside what it hands out.
-pub(crate) const READER_BYTES: u64 = (BLOCKS as u64 + 2 * RUN) * BLOCK_BYTES;
+pub(crate) const READER_BYTES: u64 = (BLOCKS as u64 + 2 * RUN) * BLOCK_BYTES + AHEAD_BYTES;
 
 /// An object as an input.
 pub(super) fn as_input(path: String, object: &Object) -> Input {
@@ -44,6 +46,11 @@ fn time_of(etag: &str) -> SystemTime {
     let hash = blake3::hash(etag.trim_start_matches("W/").trim_matches('"').as_bytes());
     let bytes = hash.as_bytes().first_chunk().copied().unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::from_le_bytes(bytes) >> 4)
+}
+
+/// What is asked for first of the bytes `range`.
+pub(super) fn first_bytes(range: Range<u64>) -> Range<u64> {
+    range.start..range.end.min(range.start + FIRST_BYTES)
 }
 
 /// Refuses an object that is not what was listed.
@@ -81,18 +88,20 @@ pub(super) struct ObjectStream {
 }
 
 impl ObjectStream {
-    /// Opens `input` for its bytes `range`, whose first ones are asked for now.
+    /// Opens `input` for its bytes `range`, whose first ones are asked for now, if they were not before.
     pub(super) fn open(
         remote: &Remote,
         input: &Input,
         range: Range<u64>,
+        asked: Option<FirstBytes>,
     ) -> Result<Self, SourceError> {
-        let first = range.start..range.end.min(range.start + FIRST_BYTES);
+        let first = first_bytes(range.clone());
         let of_input = |e| of_listed(input, e);
         let (object, piece) = if first.is_empty() {
             (remote.head(&input.path).map_err(of_input)?, Bytes::new())
         } else {
-            let pending = remote.begin_read(&input.path, first.clone(), None);
+            let now = || remote.begin_read(&input.path, first.clone(), None);
+            let pending = asked.map_or_else(now, Ok);
             pending.and_then(Pending::wait).map_err(|e| match e.kind() {
                 // What is not there any more of it is behind its end now.
                 RemoteErrorKind::Other => remote.head(&input.path).map_or_else(of_input, |now| {
@@ -162,12 +171,24 @@ pub(super) struct ObjectBlocks {
 }
 
 impl ObjectBlocks {
-    /// Opens `input`, of which nothing is read yet.
-    pub(super) fn open(remote: &Remote, input: &Input) -> Result<Self, SourceError> {
-        let object = remote.head(&input.path).map_err(|e| of_listed(input, e))?;
+    /// Opens `input`, of which at most the first block was asked for.
+    pub(super) fn open(
+        remote: &Remote,
+        input: &Input,
+        asked: Option<FirstBytes>,
+    ) -> Result<Self, SourceError> {
+        let of_input = |e| of_listed(input, e);
+        let mut kept = VecDeque::new();
+        let object = if let Some(asked) = asked {
+            let (object, block) = asked.wait().map_err(of_input)?;
+            kept.push_back((0, block));
+            object
+        } else {
+            remote.head(&input.path).map_err(of_input)?
+        };
         expect_as_listed(input, &object)?;
         let (remote, input) = (remote.clone(), input.clone());
-        Ok(Self { remote, input, object, kept: Mutex::default() })
+        Ok(Self { remote, input, object, kept: Mutex::new(kept) })
     }
 
     /// Fills `out` with the bytes from `at` on, which must all be there.
@@ -247,13 +268,13 @@ mod tests {
     fn a_stream_gives_the_bytes_of_its_range_whatever_their_number() {
         let (_dir, remote, input, bytes) = place(12_000_007);
         for range in [0..12_000_007, 5..5, 7..8, 1 << 19..1 << 20, 11_999_999..12_000_007] {
-            let mut stream = ObjectStream::open(&remote, &input, range.clone()).unwrap();
+            let mut stream = ObjectStream::open(&remote, &input, range.clone(), None).unwrap();
             let mut got = Vec::new();
             while stream.append_to(&mut got, 1 << 20).unwrap() > 0 {}
             let of = |at: u64| usize::try_from(at).unwrap();
             assert!(got == bytes[of(range.start)..of(range.end)], "{range:?}");
         }
-        let mut stream = ObjectStream::open(&remote, &input, 0..input.size).unwrap();
+        let mut stream = ObjectStream::open(&remote, &input, 0..input.size, None).unwrap();
         stream.seek(100..103);
         let mut got = Vec::new();
         while stream.append_to(&mut got, 1 << 20).unwrap() > 0 {}
@@ -263,7 +284,7 @@ mod tests {
     #[test]
     fn blocks_give_the_bytes_of_any_place() {
         let (_dir, remote, input, bytes) = place(20_000_003);
-        let blocks = ObjectBlocks::open(&remote, &input).unwrap();
+        let blocks = ObjectBlocks::open(&remote, &input, None).unwrap();
         let ends = [0, 10, 524_287, 524_288, 3_000_000, 19_999_999, 1_000_000, 0];
         for (at, n) in ends.into_iter().zip([1, 100, 2, 1, 9_000_000, 4, 524_288, 16_000_000]) {
             let mut out = vec![0; n];
@@ -277,8 +298,8 @@ mod tests {
     #[test]
     fn what_changed_since_it_was_listed_is_not_read() {
         let (dir, remote, input, bytes) = place(3_000_000);
-        let mut stream = ObjectStream::open(&remote, &input, 0..input.size).unwrap();
-        let blocks = ObjectBlocks::open(&remote, &input).unwrap();
+        let mut stream = ObjectStream::open(&remote, &input, 0..input.size, None).unwrap();
+        let blocks = ObjectBlocks::open(&remote, &input, None).unwrap();
         std::fs::write(dir.path().join("a"), &bytes[1..]).unwrap();
         let mut got = Vec::new();
         let read = std::iter::from_fn(|| match stream.append_to(&mut got, 1 << 20) {
@@ -289,7 +310,7 @@ mod tests {
         assert!(matches!(error, SourceError::Changed { .. }), "{error}");
         let error = blocks.read_at(0, &mut [0; 4]).unwrap_err();
         assert!(matches!(error, SourceError::Changed { .. }), "{error}");
-        let error = ObjectStream::open(&remote, &input, 0..input.size).unwrap_err();
+        let error = ObjectStream::open(&remote, &input, 0..input.size, None).unwrap_err();
         assert!(matches!(error, SourceError::Changed { .. }), "{error}");
     }
 }

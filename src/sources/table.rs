@@ -16,6 +16,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use serde_json::json;
 
+use super::ahead::Ahead;
 use super::columnar::{Rows, order_of};
 use super::contained::contained;
 use super::input::{Folder, misfit};
@@ -117,7 +118,14 @@ pub(super) trait Format: Send {
 
 /// The digests of a part of tables.
 pub(super) fn digests(format: &dyn Format, part: &Part) -> Result<Vec<InputDigest>, SourceError> {
-    part.inputs.iter().map(|read| digest(format, read)).collect()
+    let ahead = format.folder().ahead();
+    let mut digests = Vec::with_capacity(part.inputs.len());
+    for (index, read) in part.inputs.iter().enumerate() {
+        let whole = part.inputs.iter().skip(index).filter(|read| read.range.is_none());
+        ahead.ask(whole.map(|read| &read.input));
+        digests.push(digest(format, read)?);
+    }
+    Ok(digests)
 }
 
 fn digest(format: &dyn Format, read: &InputRange) -> Result<InputDigest, SourceError> {
@@ -159,6 +167,7 @@ struct Window {
 
 /// The batches of a partition.
 pub(super) struct TableReader {
+    ahead: Ahead,
     format: Box<dyn Format>,
     part: Arc<Part>,
     schema: SchemaRef,
@@ -211,6 +220,7 @@ impl TableReader {
             }
         };
         Ok(Self {
+            ahead: format.folder().ahead(),
             format,
             part: Arc::clone(part),
             schema: Arc::clone(schema),
@@ -221,6 +231,18 @@ impl TableReader {
             current: None,
             opened: None,
         })
+    }
+
+    /// Asks for the inputs from number `index` on: each is opened for its rows and for its digest.
+    fn ask_ahead(&self, index: usize) {
+        let inputs = self.part.inputs.iter().skip(index).filter(|read| read.range.is_none());
+        self.ahead.ask(inputs.flat_map(|read| [&read.input, &read.input]));
+    }
+
+    /// An input as it is now; `None` of an object, all of whose bytes are of the state that was listed.
+    fn now(&self, input: &Input) -> Result<Option<Input>, SourceError> {
+        let folder = self.format.folder();
+        folder.remote().is_none().then(|| folder.stat(&input.path)).transpose()
     }
 
     fn number(&self) -> u32 {
@@ -254,7 +276,8 @@ impl TableReader {
 
     fn step(&mut self, read: &InputRange) -> Result<Step, Box<Stop>> {
         if self.current.is_none() {
-            self.opened = self.format.folder().stat(&read.input.path).ok();
+            self.ask_ahead(self.input);
+            self.opened = self.now(&read.input).ok().flatten();
             self.current = Some(self.begin(read)?);
             self.from = None;
         }
@@ -314,8 +337,9 @@ impl TableReader {
         let found = digest(&*self.format, read)?;
         // Rows were read here and there, so that the digest is of bytes that were read again.
         let input = &read.input;
-        let now = self.format.folder().stat(&input.path)?;
-        if self.opened.take().is_some_and(|opened| opened.changed != now.changed) {
+        let now = self.now(input)?;
+        let opened = self.opened.take();
+        if opened.zip(now).is_some_and(|(opened, now)| opened.changed != now.changed) {
             return Err(SourceError::Changed { path: input.path.clone() });
         }
         if let Some(known) = self.digests.get_mut(self.input) {

@@ -14,13 +14,15 @@ use super::proxy::{Fault, Rule};
 use super::servers::{Bucket, Server};
 
 /// Definitions of one dataset each, by kind of source.
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 9] = [
     ("csv", "type = \"csv\"\npath = \"csv/*.csv\""),
     ("jsonl", "type = \"jsonl\"\npath = [\"jsonl/a.jsonl\", \"jsonl/**/*.jsonl.gz\"]"),
     ("parquet", "type = \"parquet\"\npath = \"**/*.parquet\""),
     ("idx", "type = \"idx\"\npath = \"idx/*.gz\""),
     ("zip", "type = \"csv\"\npath = \"zip/*.zip\""),
     ("files", "type = \"files\"\npath = \"texts/**/*.txt\"\nsibling = \"LICENSE*\""),
+    ("npy", "type = \"npy\"\npath = \"npy/*.npy\""),
+    ("labels", "type = \"idx\"\npath = \"labels/x/*\"\nlabels = \"labels/y/*\""),
     ("deep", "type = \"files\"\npath = \"texts/b/c/*.txt\"\ncontent = \"text\""),
 ];
 
@@ -55,6 +57,15 @@ fn parquet(n: i64) -> Vec<u8> {
     bytes
 }
 
+/// Three rows of two numbers.
+fn npy(first: u8) -> Vec<u8> {
+    let head = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2), }";
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(format!("{head:117}\n").into_bytes());
+    bytes.extend(first..first + 6);
+    bytes
+}
+
 /// Files of every kind of source, some larger than what is asked for at once.
 fn inputs() -> Vec<(String, Vec<u8>)> {
     let csv = |from: usize, n: usize| {
@@ -75,6 +86,13 @@ fn inputs() -> Vec<(String, Vec<u8>)> {
         ("texts/LICENSE.md".to_owned(), b"free".to_vec()),
         ("texts/b/LICENSE".to_owned(), b"not free".to_vec()),
     ];
+    inputs.extend((1..5).map(|n| (format!("p/{n}.parquet"), parquet(n))));
+    inputs.extend((0..9).map(|i| (format!("npy/{i}.npy"), npy(10 * i))));
+    for i in 0..9 {
+        let rows = vec![0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 2, i, 1, 2, 3];
+        inputs.push((format!("labels/x/{i}"), rows));
+        inputs.push((format!("labels/y/{i}"), vec![0, 0, 8, 1, 0, 0, 0, 2, i, i]));
+    }
     inputs.extend((0..12).map(|i| {
         let folder = ["a", "b", "b/c"][i % 3];
         (format!("texts/{folder}/{i}.txt"), format!("text {i}").repeat(i).into_bytes())
@@ -224,13 +242,33 @@ fn what_goes_wrong_on_the_way_changes_nothing() {
         ] {
             proxy.inject(get(fault, n));
         }
-        proxy.inject(Rule::new(Fault::SlowDown).on("ListObjectsV2").times(2));
+        proxy.inject(Rule::new(Fault::SlowDown).on("ListObjects").times(2));
         done(&run(&place, &["run", "csv.toml", "--out", "x"], &bucket.url("data"), &environment));
         let met = proxy.requests().into_iter().filter(|it| it.fault.is_some()).count();
-        assert!(met >= 4, "{}: {met} faults met", server.name);
+        assert!(met >= 6, "{}: {met} faults met", server.name);
         let same = files_of(&place.path("local")) == files_of(&place.path("x"));
         assert!(same, "{}: other bytes", server.name);
     }
+}
+
+#[test]
+fn small_objects_are_asked_for_before_their_turn() {
+    let Some(server) = Server::moto() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let proxy = bucket.proxy();
+    let environment = bucket.environment(&proxy.endpoint());
+    // The first that is not empty never comes.
+    proxy.inject(Rule::new(Fault::Held).on("GetObject").key("texts/a/3.txt"));
+    let mut command = place.command(&["run", "files.toml"]);
+    command.env("ROOT", bucket.url("data")).envs(environment);
+    let mut child = command.spawn().unwrap();
+    proxy.wait("reads of what comes behind it", |all| {
+        let of_texts = all.iter().filter(|it| it.operation == "GetObject" && it.status > 0);
+        of_texts.map(|it| &it.key).collect::<std::collections::BTreeSet<_>>().len() >= 10
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
