@@ -8,6 +8,8 @@ pub(super) const LOCK: &str = "lock";
 pub(super) const SIGNATURE: &str = "signature.json";
 /// The log of a section.
 pub(super) const MANIFEST: &str = "manifest.jsonl";
+/// Why the rows of a section are not to be believed, where they are not.
+pub(super) const DOUBT: &str = "doubt";
 /// Digits of a section's name.
 const NAME_DIGITS: usize = 64;
 

@@ -180,6 +180,18 @@ impl Section {
         Ok(())
     }
 
+    /// Says that its rows are not to be believed, and why: whoever opens it from now on is refused,
+    /// until it is pruned.
+    ///
+    /// # Durability
+    /// On `Ok` that survives a power cut.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn distrust(&self, why: &str) -> Result<()> {
+        self.seat.distrust(why)
+    }
+
     /// Makes everything that was put durable.
     ///
     /// # Errors

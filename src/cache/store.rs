@@ -394,7 +394,8 @@ fn groups(view: &View) -> Result<Vec<Range<usize>>> {
 
 /// Whether a section was begun: there is a log, or there are segments.
 pub(super) fn is_begun(storage: &dyn Storage, dir: &Path) -> Result<bool> {
-    Ok(storage.stat(&dir.join(layout::MANIFEST))?.is_some() || has_segments(storage, dir)?)
+    let is_there = |name: &str| Ok::<_, CacheError>(storage.stat(&dir.join(name))?.is_some());
+    Ok(is_there(layout::MANIFEST)? || is_there(layout::DOUBT)? || has_segments(storage, dir)?)
 }
 
 fn has_segments(storage: &dyn Storage, dir: &Path) -> Result<bool> {
@@ -408,6 +409,12 @@ pub(super) fn read(
     dir: &Path,
     signature: &CompatSignature,
 ) -> Result<Option<Manifest>> {
+    let doubt = dir.join(layout::DOUBT);
+    if let Some(why) = storage.read(&doubt)? {
+        let why = String::from_utf8_lossy(&why);
+        let what = format!("rows of this section may hold what belongs to others: {why}");
+        return Err(CacheError::damaged(&doubt, &what));
+    }
     let path = dir.join(layout::MANIFEST);
     let log = if let Some(log) = storage.read(&path)? {
         log

@@ -135,6 +135,14 @@ impl Seat {
         &self.section
     }
 
+    /// Notes why the rows of the section are not to be believed.
+    pub(super) fn distrust(&self, why: &str) -> Result<()> {
+        let Place { storage, dir, .. } = &*self.place;
+        let section = dir.join(&self.section);
+        storage.create_dir_all(&section)?;
+        Ok(storage.write_atomic(&section.join(layout::DOUBT), why.as_bytes())?)
+    }
+
     pub(super) fn overlap(&self) -> Overlap {
         self.place.storage.overlap()
     }

@@ -158,6 +158,12 @@ impl Home {
         self.work().join("keys")
     }
 
+    /// Why what is not part of a generation is in doubt.
+    #[must_use]
+    pub fn doubt(&self) -> PathBuf {
+        self.work().join("doubt")
+    }
+
     /// What pushes have begun and done.
     #[must_use]
     pub fn pushes(&self) -> PathBuf {

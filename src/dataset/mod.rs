@@ -6,7 +6,7 @@
 //! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`], made by [`merge`])
 //! and the [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
 //! checks every byte of it. [`survey`] and [`status`] look at a folder from outside, [`difference`]
-//! compares two definitions, [`clean`] removes what nobody needs any more.
+//! compares two definitions, [`clean`] removes what nobody needs any more, [`doubt`] what nobody can believe.
 //!
 //! Leaves out: shards themselves (`shard`), reading inputs (`sources`), doing things in parallel.
 //!
@@ -19,6 +19,7 @@ pub mod adopt;
 pub mod clean;
 mod contents;
 pub mod difference;
+pub mod doubt;
 pub mod error;
 pub mod facts;
 pub mod finalize;

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::export::Export;
 use super::partition::{Context, Meters, build};
@@ -17,11 +17,19 @@ use super::{
 };
 use crate::cache::Caches;
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
-use crate::dataset::{Dataset, RunNote, Workplace, partition};
+use crate::dataset::{Dataset, RunNote, Workplace, doubt, partition};
 use crate::graph::{Control, Failed, LinkError};
 use crate::schema::{Field, FileRole, Kind};
 use crate::shard::Glance;
 use crate::stages::RowLimit;
+
+/// Removes what is in doubt.
+fn settle(place: &Workplace) -> Result<(), PipelineError> {
+    if let Some(why) = doubt::settle(place)? {
+        warn!("nothing is kept of what was built since the dataset was complete: {why}");
+    }
+    Ok(())
+}
 
 /// A plan in the hands of its one writer.
 struct Prepared {
@@ -87,12 +95,19 @@ impl Pipeline {
         let ended = on_thread(move || pipeline.end_transforms()).await;
         // Also where the run failed: what was answered is paid for.
         let kept = on_thread(move || Ok(caches.commit()?)).await;
+        let settling = Arc::clone(&place);
+        on_thread(move || settle(&settling)).await?;
         let pipeline = Arc::clone(self);
         if let (Err(PipelineError::Rejects { .. }), Some(retry)) = (&built, &plan.retry) {
             // What is current stays what counts; the next retry asks about all of it.
             let (retry, place) = (Arc::clone(retry), Arc::clone(&place));
             on_thread(move || Ok(retry.end(&place)?)).await?;
         }
+        // That what was built is in doubt matters more than that it was to stop.
+        let (built, ended) = match built {
+            Err(PipelineError::Stopped) => (ended.and(Err(PipelineError::Stopped)), Ok(())),
+            built => (built, ended),
+        };
         let ended = match (built, ended, kept) {
             (Ok(built), Ok(()), Ok(())) => {
                 let Built { partitions, newly, reused, resumed_rows } = built;
@@ -156,6 +171,8 @@ impl Pipeline {
         let listed = self.list_until(is_stopped)?;
         self.refuse_memory(&listed)?;
         let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
+        // A run that was cut off may not have come to it.
+        settle(&place)?;
         let plan = self.plan_with(listed, Some(&place))?;
         for done in plan.partitions.iter().filter(|p| p.is_done()) {
             // A run that was cut off may have left what led to the record.

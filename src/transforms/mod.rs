@@ -167,10 +167,14 @@ pub struct Asked {
     pub known: u64,
 }
 
-/// Keeps what people may want to read later, beside the dataset: it is never part of one.
+/// Takes what is said beside the dataset: it is never part of one.
 pub trait Notes: std::fmt::Debug + Send + Sync {
     /// Keeps `text`, said by the transform `name`, and tells where; `None` where that is not possible.
     fn keep(&self, name: &str, text: &[u8]) -> Option<String>;
+
+    /// Says that what a transform has made may belong to other rows, and how that shows: what is not
+    /// part of a complete dataset is to be made again. The run ends with an error.
+    fn distrust(&self, what: &str);
 }
 
 /// How the batches of a transform are cut, and what they may come to.

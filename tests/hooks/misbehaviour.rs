@@ -1,5 +1,10 @@
 //! Hooks that do what they must not. The books close in all cases, and nothing is left running.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use rowmill::cache::CacheReader;
+
 use crate::command::files_of;
 use crate::hook::{N_ROWS, can_run, place, rejects, rows, wait_for_none_in};
 
@@ -304,7 +309,7 @@ fn what_comes_behind_the_last_answer_ends_the_run() {
             &[
                 "error[hook-answer]",
                 &format!("behind its last answer, {want}"),
-                "give it another `id`",
+                "hint: a hook writes one batch to stdout",
             ],
         );
         assert!(!place.path("data/hooked/current").exists(), "{what}");
@@ -322,6 +327,67 @@ fn what_comes_behind_the_last_answer_ends_the_run() {
         ] {
             scope.spawn(move || case(what, want));
         }
+    });
+}
+
+#[test]
+fn nothing_is_kept_of_answers_that_may_belong_to_other_rows() {
+    if !can_run() {
+        return;
+    }
+    let case = |cache: &str, ends_early: bool| {
+        let place = place("what = \"lags\"", &format!("workers = 1\n{cache}"));
+        for (name, rows) in [("a", 0..8), ("b", 8..12), ("c", 12..16)] {
+            let lines: Vec<String> = rows.map(|n| format!("{{\"n\": {n}}}\n")).collect();
+            let lines = lines.concat();
+            place.write(&format!("in/{name}.jsonl"), lines);
+        }
+        place.write("mended", "");
+        let run = |out: &str| place.rowmill(&["run", "p.toml", "--out", out, "--jobs", "1"]);
+        assert_eq!(run("right").code, 0);
+        // A generation that was complete before stays what it is.
+        let before = files_of(&place.current("right", "hooked"));
+        place.write("in/b.jsonl", "{\"n\": 20}\n{\"n\": 21}\n{\"n\": 22}\n{\"n\": 23}\n");
+        if ends_early {
+            // The answer to the batch before has too many rows for the last.
+            place.write("in/c.jsonl", "{\"n\": 12}\n");
+        }
+        assert_eq!(run("scratch").code, 0);
+        let want = files_of(&place.current("scratch", "hooked"));
+        std::fs::remove_dir_all(place.path("features")).ok();
+        std::fs::remove_file(place.path("mended")).unwrap();
+        let more = if ends_early {
+            "it was sent 1 row and answered with 4"
+        } else {
+            "behind its last answer, it answered more"
+        };
+        run("right").fails(1, &["error[hook-answer]", more, "nothing is kept of what was built"]);
+        assert!(files_of(&place.current("right", "hooked")) == before);
+        place.write("mended", "");
+        if !cache.is_empty() {
+            run("right").fails(1, &["error[cache-damaged]", "answered more than once", "prune"]);
+            place.rowmill(&["cache", "verify", "features"]).fails(4, &["answered more than once"]);
+            let section =
+                CacheReader::local(place.path("features")).stat().unwrap().remove(0).section;
+            place.done(&["cache", "prune", "features", "--signature", &section, "--yes"]);
+        }
+        assert_eq!(run("right").code, 0);
+        let shards = |files: &BTreeMap<PathBuf, Vec<u8>>| {
+            let is_shard = |path: &&PathBuf| path.starts_with("shards");
+            files.keys().filter(is_shard).cloned().collect::<Vec<_>>()
+        };
+        let found = files_of(&place.current("right", "hooked"));
+        for (path, bytes) in &want {
+            assert!(found.get(path) == Some(bytes), "{}", path.display());
+        }
+        let kept: BTreeSet<PathBuf> = shards(&before).into_iter().chain(shards(&want)).collect();
+        assert_eq!(shards(&found), kept.into_iter().collect::<Vec<_>>());
+    };
+    std::thread::scope(|scope| {
+        for cache in ["", "cache = \"features\"\nrows_independent = true"] {
+            scope.spawn(move || case(cache, false));
+        }
+        scope.spawn(move || case("", true));
     });
 }
 

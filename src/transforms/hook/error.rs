@@ -57,6 +57,8 @@ pub enum HookError {
         how: String,
         /// What to do.
         hint: String,
+        /// Whether what it has answered before may belong to other rows.
+        is_doubtful: bool,
     },
     /// Its answer is not what was declared.
     #[error("{message}")]
@@ -107,26 +109,44 @@ impl HookError {
         Self::Together { n_rows, how: failure.text(), hint: failure.hint(n_rows, stderr) }
     }
 
-    pub(super) fn garbled(Garbled { how, hint }: Garbled, stderr: &[String]) -> Self {
+    pub(super) fn garbled(garbled: Garbled, stderr: &[String]) -> Self {
+        let Garbled { how, hint, is_doubtful } = garbled;
+        let hint = with_doubt(hint, is_doubtful);
         let hint = match said(stderr) {
             Some(said) => format!("{hint}; {said}"),
-            None => hint.to_owned(),
+            None => hint,
         };
-        Self::Garbled { how, hint }
+        Self::Garbled { how, hint, is_doubtful }
     }
 
-    /// What came behind the last answer: it may have been the answer to another batch.
-    pub(super) fn late(Garbled { how, hint }: Garbled) -> Self {
-        let hint = format!(
-            "{hint}. What it has answered before may belong to other rows: mend it and give it another \
-             `id`, and everything is asked again"
-        );
-        Self::Garbled { how: format!("behind its last answer, {how}"), hint }
+    /// What came behind the last answer.
+    pub(super) fn late(Garbled { how, hint, is_doubtful }: Garbled) -> Self {
+        let how = format!("behind its last answer, {how}");
+        Self::Garbled { how, hint: with_doubt(hint, is_doubtful), is_doubtful }
+    }
+
+    /// How it shows that what it has answered before may belong to other rows, where it does.
+    pub(super) fn doubt(&self) -> Option<&str> {
+        match self {
+            Self::Garbled { how, is_doubtful: true, .. } => Some(how),
+            _ => None,
+        }
     }
 
     pub(super) fn misfit(message: String, hint: &str) -> Self {
         Self::Misfit { message, hint: hint.to_owned() }
     }
+}
+
+fn with_doubt(hint: &str, is_doubtful: bool) -> String {
+    let doubt = if is_doubtful {
+        ". What it has answered may belong to other rows: mend it and run again, and all that is not \
+         complete is built anew; a feature cache that it filled is refused until `rowmill cache prune`. A \
+         hook that returns the number of each batch is found out at once"
+    } else {
+        ""
+    };
+    format!("{hint}{doubt}")
 }
 
 impl From<HookError> for TransformError {

@@ -7,7 +7,7 @@
 //!    what nobody asked for, only the head is read.
 //! 2. A stream that ends between two messages has ended; one that ends within is cut.
 //! 3. There are no more answers than batches, and one that says which batch it belongs to is the answer
-//!    to that one.
+//!    to that one. One that says nothing is believed when nothing stands behind it yet.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ use crate::sources::contained::contained;
 const MOST_HEAD_BYTES: usize = 1 << 20;
 /// Stands before every message.
 const CONTINUED: [u8; 4] = [0xff; 4];
+/// Bytes that every message begins with.
+pub(super) const HEAD_BYTES: usize = 8;
 
 /// Why there is no next batch.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,12 +45,20 @@ pub(super) struct Garbled {
     pub(super) how: String,
     /// What to do about it.
     pub(super) hint: &'static str,
+    /// Whether earlier answers may belong to other batches.
+    pub(super) is_doubtful: bool,
 }
 
 impl Garbled {
     fn broken(how: String, hint: &'static str) -> Broken {
-        Broken::Garbled(Self { how, hint })
+        Broken::Garbled(Self { how, hint, is_doubtful: false })
     }
+}
+
+/// What a process writes.
+pub(super) trait Output: Read {
+    /// Whether the beginning of a message is there, so that reading it does not wait.
+    fn has_head(&self) -> bool;
 }
 
 /// What a process says in one piece.
@@ -78,19 +88,35 @@ pub(super) struct Frames<R> {
     most_bytes: u64,
     n_asked: Arc<AtomicU64>,
     n_answered: u64,
+    /// Whether nobody asked for what is being read.
+    is_unasked: bool,
+    /// Whether an answer did not say which batch it belongs to.
+    is_unnumbered: bool,
+    /// The beginning of the next message, where that has been read.
+    ahead: Option<[u8; HEAD_BYTES]>,
     spares: Spares,
 }
 
-impl<R: Read> Frames<R> {
+impl<R: Output> Frames<R> {
     /// Batches have at most `most_bytes`. There may be as many as were asked for.
     pub(super) fn new(from: R, most_bytes: u64, n_asked: Arc<AtomicU64>, spares: Spares) -> Self {
         let decoder = StreamDecoder::new();
-        Self { from, decoder, most_bytes, n_asked, n_answered: 0, spares }
+        Self {
+            from,
+            decoder,
+            most_bytes,
+            n_asked,
+            n_answered: 0,
+            is_unasked: false,
+            is_unnumbered: false,
+            ahead: None,
+            spares,
+        }
     }
 
     /// Waits for the end of what is read, when the stream has ended.
     pub(super) fn rest(&mut self) -> Result<(), Broken> {
-        let mut head = [0; 8];
+        let mut head = [0; HEAD_BYTES];
         match self.fill(&mut head) {
             0 => Ok(()),
             n => {
@@ -103,9 +129,47 @@ impl<R: Read> Frames<R> {
 
     /// The next batch or notice; none where the stream ends.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, Broken> {
+        let frame = match self.frame() {
+            Err(Broken::Cut) if self.is_unasked => Err(self.surplus("it began another message")),
+            frame => frame,
+        }?;
+        if frame.is_some() && self.has_answered_all() {
+            self.look_ahead()?;
+        }
+        Ok(frame)
+    }
+
+    /// Whether nothing was asked that is not answered.
+    fn has_answered_all(&self) -> bool {
+        self.n_answered >= self.n_asked.load(Ordering::SeqCst)
+    }
+
+    /// Nothing was asked that is not answered: what is there already is no answer.
+    fn look_ahead(&mut self) -> Result<(), Broken> {
+        while self.ahead.is_none() && self.from.has_head() {
+            let mut head = [0; HEAD_BYTES];
+            self.fill(&mut head);
+            match message_bytes(head).filter(|bytes| *bytes > 0) {
+                // That of an answer is refused before its body is read; a schema is none.
+                Some(bytes) => drop(self.message(head, bytes)?),
+                None => self.ahead = Some(head),
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self) -> Result<Option<Frame>, Broken> {
         loop {
-            let mut head = [0; 8];
-            match self.fill(&mut head) {
+            let mut head = [0; HEAD_BYTES];
+            let n = match self.ahead.take() {
+                Some(ahead) => {
+                    head = ahead;
+                    HEAD_BYTES
+                }
+                None => self.fill(&mut head),
+            };
+            self.is_unasked = self.has_answered_all();
+            match n {
                 0 => return Ok(None),
                 n if n < head.len()
                     && CONTINUED.starts_with(head.get(..n.min(4)).unwrap_or(&[])) =>
@@ -117,12 +181,11 @@ impl<R: Read> Frames<R> {
                         let bytes = bytes.try_into().map_or(0, u32::from_le_bytes);
                         return self.notice(bytes).map(|notice| Some(Frame::Notice(notice)));
                     }
-                    let Some(bytes) = head.strip_prefix(&CONTINUED) else {
+                    let Some(bytes) = message_bytes(head) else {
                         let began = began(head.get(..n).unwrap_or_default());
                         let how = format!("what it prints is no Arrow stream: {began}");
                         return Err(Garbled::broken(how, ONE_FOR_EACH));
                     };
-                    let bytes = bytes.try_into().map_or(0, u32::from_le_bytes);
                     if bytes == 0 {
                         return Ok(None);
                     }
@@ -135,7 +198,11 @@ impl<R: Read> Frames<R> {
     }
 
     /// Reads the message that begins with `head`.
-    fn message(&mut self, head: [u8; 8], bytes: u32) -> Result<Option<RecordBatch>, Broken> {
+    fn message(
+        &mut self,
+        head: [u8; HEAD_BYTES],
+        bytes: u32,
+    ) -> Result<Option<RecordBatch>, Broken> {
         let broken = |how: String| Garbled::broken(how, ONE_FOR_EACH);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes > MOST_HEAD_BYTES {
@@ -200,20 +267,28 @@ impl<R: Read> Frames<R> {
         let next = self.n_answered;
         let number = number.map(|it| it.parse::<u64>().map_err(|_| it));
         let how = match number {
-            _ if next >= self.n_asked.load(Ordering::SeqCst) => TOO_MANY.to_owned(),
-            Some(Ok(number)) if number < next => TOO_MANY.to_owned(),
+            _ if self.has_answered_all() => return Err(self.surplus(TOO_MANY)),
+            Some(Ok(number)) if number < next => return Err(self.surplus(TOO_MANY)),
             Some(Ok(number)) if number > next => {
                 format!("it answered to batch {number}, and was to answer to batch {next}")
             }
             Some(Err(text)) => {
                 format!("it answered to a batch `{}`, which is none", printable(text))
             }
-            _ => {
+            number => {
+                self.is_unnumbered |= number.is_none();
                 self.n_answered += 1;
                 return Ok(());
             }
         };
         Err(Garbled::broken(how, ONE_FOR_EACH))
+    }
+
+    /// Something that nobody asked for: had it come earlier, it would have been believed, unless answers
+    /// say which batch they belong to.
+    fn surplus(&self, how: &str) -> Broken {
+        let is_doubtful = self.is_unnumbered;
+        Broken::Garbled(Garbled { how: how.to_owned(), hint: ONE_FOR_EACH, is_doubtful })
     }
 
     fn notice(&mut self, bytes: u32) -> Result<Notice, Broken> {
@@ -251,6 +326,12 @@ impl<R: Read> Frames<R> {
     }
 }
 
+/// How long the rest of the head of a message is; none where this is no beginning of one.
+fn message_bytes(head: [u8; HEAD_BYTES]) -> Option<u32> {
+    let bytes = head.strip_prefix(&CONTINUED)?;
+    Some(bytes.try_into().map_or(0, u32::from_le_bytes))
+}
+
 /// How bytes that are no message begin.
 fn began(bytes: &[u8]) -> String {
     format!("it begins with \"{}\"", printable(&String::from_utf8_lossy(bytes)))
@@ -268,6 +349,12 @@ mod tests {
     use super::super::notice::NoticeKind;
     use super::super::numbered::Numbered;
     use super::*;
+
+    impl Output for &[u8] {
+        fn has_head(&self) -> bool {
+            self.len() >= HEAD_BYTES
+        }
+    }
 
     fn stream(n_batches: i64) -> Vec<u8> {
         let batch = |n: i64| {
@@ -373,7 +460,7 @@ mod tests {
         assert_eq!(both.next(), Ok(None));
         let mut one = frames(&bytes, 1 << 20, 1);
         assert!(matches!(one.next(), Ok(Some(Frame::Batch(_)))));
-        assert_eq!(one.next(), Err(garbled(TOO_MANY)));
+        assert_eq!(one.next(), Err(doubtful(TOO_MANY)));
         for (bytes, want) in [
             (&b"\xfe\xff\xff\xff\xff\xff\xff\xff"[..], "a notice has 4294967295 bytes"),
             (b"\xfe\xff\xff\xff\x02\0\0\0{}", "a notice is broken: missing field `kind`"),
@@ -389,6 +476,11 @@ mod tests {
         Garbled::broken(how.to_owned(), ONE_FOR_EACH)
     }
 
+    fn doubtful(how: &str) -> Broken {
+        let (how, hint) = (how.to_owned(), ONE_FOR_EACH);
+        Broken::Garbled(Garbled { how, hint, is_doubtful: true })
+    }
+
     #[test]
     fn an_answer_that_says_its_batch_is_the_answer_to_that_one() {
         for (name, numbers, want) in [
@@ -401,7 +493,8 @@ mod tests {
                 &["0", "2"],
                 (1, Some(garbled("it answered to batch 2, and was to answer to batch 1"))),
             ),
-            ("one more", &["0", "1", "2", "3"], (3, Some(garbled(TOO_MANY)))),
+            ("one more", &["0", "1", "2", "3"], (2, Some(garbled(TOO_MANY)))),
+            ("one more without a number", &["", "", "", ""], (2, Some(doubtful(TOO_MANY)))),
         ] {
             assert_eq!(read(&numbered(numbers), 1 << 20), want, "{name}");
         }
@@ -428,7 +521,7 @@ mod tests {
         for (name, bytes, most, want) in [
             ("whole", whole.clone(), 1 << 20, (3, None)),
             ("nothing", Vec::new(), 1 << 20, (0, None)),
-            ("one too many", stream(4), 1 << 20, (3, garbled(TOO_MANY))),
+            ("one too many", stream(4), 1 << 20, (2, Some(doubtful(TOO_MANY)))),
             ("no end", whole[..whole.len() - 8].to_vec(), 1 << 20, (3, None)),
             ("cut", whole[..whole.len() - 20].to_vec(), 1 << 20, (2, Some(Broken::Cut))),
             (

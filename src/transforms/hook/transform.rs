@@ -277,6 +277,24 @@ impl Hook {
         Ok((Answered { columns: answer.map(fit).transpose()?, guilty }, None))
     }
 
+    /// Passes `error` on, and sees to it that no answer is believed that it casts doubt on: neither by
+    /// this run nor by a later one.
+    fn doubted(&self, error: TransformError, section: Option<Arc<Section>>) -> TransformError {
+        let TransformError::Hook(hook) = &error else { return error };
+        let Some(how) = hook.doubt() else { return error };
+        let what = format!("hook `{}`: {how}", self.name);
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(notes) = notes {
+            notes.distrust(&what);
+        }
+        if let Some(section) = section
+            && let Err(error) = section.distrust(&what)
+        {
+            tracing::error!(%error, "the feature cache cannot be marked: prune its section");
+        }
+        error
+    }
+
     /// What the hook is sent: columns without the metadata that some source gave them.
     fn question(&self, rows: &RecordBatch) -> Result<RecordBatch, TransformError> {
         let asked = self.sent(&rows.schema()).map_err(|e| unexpected(&e))?;
@@ -312,7 +330,8 @@ impl Transform for Hook {
         let question = self.question(&batch.rows)?;
         let known = self.columns();
         let declared = self.declared(&known);
-        let answers = self.answers(&call, &question, &batch.rows, declared)?;
+        let answers = self.answers(&call, &question, &batch.rows, declared);
+        let answers = answers.map_err(|error| self.doubted(error, self.section()))?;
         let (Answered { columns, guilty }, ends) = answers;
         let mut gone = Vec::with_capacity(guilty.len());
         for (row, bad) in guilty {
@@ -391,10 +410,12 @@ impl Transform for Hook {
     }
 
     fn end(&self) -> Result<(), TransformError> {
-        self.section.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let section = self.section.lock().unwrap_or_else(PoisonError::into_inner).take();
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         match pool.map(|pool| pool.end()) {
-            Some(Err(Failure::Garbled(garbled))) => Err(HookError::late(garbled).into()),
+            Some(Err(Failure::Garbled(garbled))) => {
+                Err(self.doubted(HookError::late(garbled).into(), section))
+            }
             _ => Ok(()),
         }
     }

@@ -26,7 +26,7 @@ use arrow_schema::SchemaRef;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tracing::{info, warn};
 
-use super::frames::{Broken, Frame, Frames, Garbled, ONE_FOR_EACH};
+use super::frames::{Broken, Frame, Frames, Garbled, HEAD_BYTES, Output};
 use super::notice::{Notice, NoticeKind, printable};
 use super::numbered::Numbered;
 use super::resident::bytes_below;
@@ -301,10 +301,6 @@ impl Worker {
             let left = until.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
                 Ok(Event::Broken(Broken::Garbled(how))) => return Some(Err(Failure::Garbled(how))),
-                Ok(Event::Broken(Broken::Cut)) => {
-                    let (how, hint) = ("it began another message".to_owned(), ONE_FOR_EACH);
-                    return Some(Err(Failure::Garbled(Garbled { how, hint })));
-                }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return Some(Ok(())),
                 Err(RecvTimeoutError::Timeout) => return None,
@@ -407,6 +403,15 @@ fn write(
         tell.send(Event::Unread).ok();
         // Who sends a batch is not to wait for one that is gone.
         while batches.recv().is_ok() {}
+    }
+}
+
+impl Output for BufReader<ChildStdout> {
+    fn has_head(&self) -> bool {
+        let n_buffered = self.buffer().len();
+        n_buffered >= HEAD_BYTES
+            || rustix::io::ioctl_fionread(self.get_ref())
+                .is_ok_and(|n| n_buffered as u64 + n >= HEAD_BYTES as u64)
     }
 }
 
