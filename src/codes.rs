@@ -320,8 +320,8 @@ codes! {
     ShardRemote = "shard-remote":
         "The rows of a shard are not on this disk.",
         "Its field files were removed after it had been pushed.",
-        "Fetch its files from where they were pushed to.",
-        "the rows of shard `…` are only in the object store";
+        "Bring them back with `rowmill pull URL DIR`; the hint has both.",
+        "the rows of shard `…` are only at `…`";
     ShardSchema = "shard-schema":
         "The schema of a shard cannot be used.",
         "A later version wrote it, or it holds something that cannot be shown.",

@@ -13,7 +13,7 @@ use super::inspect::{dataset_path, document};
 use super::output::{CliError, Console, counted};
 use crate::config::Registry;
 use crate::dataset::home::{CURRENT, PARTITIONS};
-use crate::dataset::verify::{self, Look, Streamed, Whole};
+use crate::dataset::verify::{self, Look, ShardBytes, ShardFacts, Streamed, Verified, Whole};
 use crate::exporters::{CURRENT_DOCUMENT, Quick};
 use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourceState, SourcesReport};
 use crate::remote::{Remote, RemoteError, RemoteOptions, RemoteStorage, is_url, remote_cause};
@@ -101,6 +101,55 @@ fn elsewhere(args: &VerifyArgs, url: &str, console: &Console) -> Result<(), CliE
     report(args, Registry::BUILT_IN, console, (&storage, path, is_shard), look, jobs)
 }
 
+/// What was looked at and found whole.
+#[derive(Debug, Default)]
+struct Looked {
+    rows: u64,
+    shards: u64,
+    /// Those that were read.
+    bytes: u64,
+    /// Shards whose rows are elsewhere.
+    remote: u64,
+    /// Where those can be checked.
+    urls: Vec<String>,
+}
+
+impl Looked {
+    fn of_shard(shard: &ShardFacts) -> Self {
+        let (bytes, urls) = match &shard.bytes {
+            ShardBytes::Here(bytes) => (*bytes, Vec::new()),
+            ShardBytes::At(url) => (0, vec![url.clone()]),
+        };
+        Self { rows: shard.rows, shards: 1, bytes, remote: urls.len() as u64, urls }
+    }
+
+    fn of_dataset(it: Verified) -> Self {
+        Self {
+            rows: it.n_rows,
+            shards: it.n_shards as u64,
+            bytes: it.n_bytes.saturating_sub(it.n_remote_bytes),
+            remote: it.n_remote as u64,
+            urls: it.urls.into_iter().collect(),
+        }
+    }
+
+    fn remote_document(&self) -> Value {
+        json!({"shards": self.remote, "urls": self.urls})
+    }
+
+    /// Says what was not looked at, and how it can be.
+    fn tell_remote(&self, text: &mut String) {
+        if self.remote == 0 {
+            return;
+        }
+        let shards = counted(self.remote, "shard");
+        write!(text, "\nnot checked: the rows of {shards}, which are only in a store").ok();
+        for url in &self.urls {
+            write!(text, "\n  `rowmill verify {url}` checks them there").ok();
+        }
+    }
+}
+
 /// Looks at the dataset or shard, and prints what is wrong.
 fn report(
     args: &VerifyArgs,
@@ -111,20 +160,18 @@ fn report(
     jobs: usize,
 ) -> Result<(), CliError> {
     let bar = bar();
-    let (rows, shards, bytes, findings) = if is_shard {
-        match look.shard(path) {
-            Ok(shard) => (shard.rows, 1, shard.bytes, Vec::new()),
-            Err(findings) => (0, 0, 0, findings),
-        }
+    let verified = if is_shard {
+        look.shard(path).map(|shard| Looked::of_shard(&shard))
     } else {
         let mut show = |progress: verify::Progress| {
             bar.set_length(progress.n_bytes);
             bar.set_position(progress.bytes_done);
         };
-        match verify::verify_by(storage, path, jobs, look, &mut show) {
-            Ok(it) => (it.n_rows, it.n_shards as u64, it.n_bytes, Vec::new()),
-            Err(findings) => (0, 0, 0, findings),
-        }
+        verify::verify_by(storage, path, jobs, look, &mut show).map(Looked::of_dataset)
+    };
+    let (looked, findings) = match verified {
+        Ok(looked) => (looked, Vec::new()),
+        Err(findings) => (Looked::default(), findings),
     };
     let sources = if args.sources && findings.is_empty() {
         Some(read_sources(&args.path, registry, &bar)?)
@@ -138,9 +185,10 @@ fn report(
         if let Some(object) = document.as_object_mut() {
             object.insert("ok".into(), (findings.is_empty() && changed.is_empty()).into());
             if findings.is_empty() {
-                object.insert("rows".into(), rows.into());
-                object.insert("shards".into(), shards.into());
-                object.insert("bytes".into(), bytes.into());
+                object.insert("rows".into(), looked.rows.into());
+                object.insert("shards".into(), looked.shards.into());
+                object.insert("bytes".into(), looked.bytes.into());
+                object.insert("remote".into(), looked.remote_document());
             }
             object.insert("findings".into(), findings.iter().map(finding_document).collect());
             if let Some(sources) = &sources {
@@ -179,11 +227,12 @@ fn report(
     }
     let mut text = format!(
         "ok: {} in {}, {} {}",
-        counted(rows, "row"),
-        counted(shards, "shard"),
-        HumanBytes(bytes),
+        counted(looked.rows, "row"),
+        counted(looked.shards, "shard"),
+        HumanBytes(looked.bytes),
         if args.quick { "there by sizes and stored digests" } else { "read" }
     );
+    looked.tell_remote(&mut text);
     if let Some(it) = &sources {
         let inputs = counted(it.inputs, "input");
         write!(text, "\nok: {inputs} as they were, {} read", HumanBytes(it.bytes)).ok();

@@ -26,7 +26,7 @@ use super::{keys, merge};
 use crate::books::{Books, Budget, judge};
 use crate::fingerprint::{cache_key, dataset_fingerprint};
 use crate::schema::{LAYOUT, RowSchema};
-use crate::shard::{ReadError, Shard, layout};
+use crate::shard::{Shard, layout};
 use crate::storage::StorageError;
 
 /// What a dataset is, beside its partitions.
@@ -227,7 +227,7 @@ fn is_there(place: &Workplace, shard: &ShardEntry) -> Result<bool> {
     Ok(stat(layout::COMPLETE)?.is_some() || stat(layout::REMOTE)?.is_some())
 }
 
-/// Checks that a shard is there, sealed, and the one that the record names.
+/// Checks that a shard is there, sealed here or elsewhere, and the one that the record names.
 fn check_shard(place: &Workplace, entry: &ShardEntry, schema: &RowSchema) -> Result<()> {
     let path = place.home().shard(&entry.id);
     let wrong = |message: String| Err(DatasetError::damaged(&path, message));
@@ -238,15 +238,6 @@ fn check_shard(place: &Workplace, entry: &ShardEntry, schema: &RowSchema) -> Res
         }
         Ok(shard) if **shard.schema() != *schema => wrong("its schema is another".to_owned()),
         Ok(_) => Ok(()),
-        Err(ReadError::Remote { .. }) => {
-            let bytes = place.storage().read(&path.join(layout::REMOTE))?.unwrap_or_default();
-            let remote: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            let sums_b3 = remote.get("sums_b3").and_then(Value::as_str).unwrap_or_default();
-            if sums_b3.starts_with(&entry.id) {
-                return Ok(());
-            }
-            wrong(format!("its {} is that of another shard", layout::REMOTE))
-        }
         Err(error) => Err(error.into()),
     }
 }

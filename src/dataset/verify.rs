@@ -1,12 +1,13 @@
 //! Checks a whole dataset: its sentinel, manifest, records, key index and every byte of its shards.
 //!
-//! Leaves out: repairing anything, and what one shard promises (`shard`).
+//! Leaves out: repairing anything, what one shard promises (`shard`), and rows that are only in a store,
+//! which are counted and can be checked there.
 //!
 //! Invariants:
 //! 1. The search goes on behind the first find, as far as what was found can still be read.
 //! 2. Memory grows with the number of shards, never with their size.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,8 @@ use super::record::{BooksByStage, Record, RecordName, ShardEntry};
 use crate::books::StageBooks;
 use crate::fingerprint::{cache_key, dataset_fingerprint};
 use crate::shard::{
-    Finding, FindingKind, ReadError, SealedShard, layout, verify_shard, verify_shard_sums,
+    Finding, FindingKind, ReadError, RemoteSentinel, SealedShard, layout, verify_kept,
+    verify_shard, verify_shard_sums,
 };
 use crate::storage::Storage;
 
@@ -43,6 +45,12 @@ pub struct Verified {
     pub n_shards: usize,
     /// Bytes of all files of all shards.
     pub n_bytes: u64,
+    /// Shards whose rows are only in a store and were not checked.
+    pub n_remote: usize,
+    /// Their bytes, with what of them is here.
+    pub n_remote_bytes: u64,
+    /// Where they can be checked: URLs of the dataset.
+    pub urls: BTreeSet<String>,
 }
 
 /// How far a verification has come.
@@ -65,13 +73,30 @@ pub struct ShardFacts {
     pub id: String,
     /// Its rows.
     pub rows: u64,
-    /// Bytes of all its files.
-    pub bytes: u64,
+    /// Where its bytes are.
+    pub bytes: ShardBytes,
+}
+
+/// Where the bytes of a shard are that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShardBytes {
+    /// All its files were looked at, of so many bytes.
+    Here(u64),
+    /// Its rows were not looked at: the dataset is at this URL too.
+    At(String),
 }
 
 impl From<SealedShard> for ShardFacts {
     fn from(shard: SealedShard) -> Self {
-        Self { id: shard.id().to_owned(), rows: shard.rows(), bytes: shard.bytes() }
+        let bytes = ShardBytes::Here(shard.bytes());
+        Self { id: shard.id().to_owned(), rows: shard.rows(), bytes }
+    }
+}
+
+impl From<RemoteSentinel> for ShardFacts {
+    fn from(remote: RemoteSentinel) -> Self {
+        let bytes = ShardBytes::At(remote.dataset_url().to_owned());
+        Self { id: remote.id().to_owned(), rows: remote.n_rows(), bytes }
     }
 }
 
@@ -90,13 +115,16 @@ pub trait Look: Sync {
     fn key_index(&self, path: &Path, n_rows: u64) -> Result<Option<blake3::Hash>, DatasetError>;
 }
 
-/// Reads every byte, and checks what the bytes say.
+/// Reads every byte that is here, and checks what the bytes say.
 #[derive(Debug, Clone, Copy)]
 pub struct Whole<'a>(pub &'a Arc<dyn Storage>);
 
 impl Look for Whole<'_> {
     fn shard(&self, path: &Path) -> Result<ShardFacts, Vec<Finding>> {
-        verify_shard(self.0, path).map(Into::into)
+        match verify_kept(self.0, path)? {
+            Some(remote) => Ok(remote.into()),
+            None => verify_shard(self.0, path).map(Into::into),
+        }
     }
 
     fn key_index(&self, path: &Path, n_rows: u64) -> Result<Option<blake3::Hash>, DatasetError> {
@@ -176,6 +204,7 @@ pub fn verify_by(
         .collect();
     let next = AtomicUsize::new(0);
     let mut found: Vec<Vec<Finding>> = all.iter().map(|_| Vec::new()).collect();
+    let (mut n_remote, mut n_remote_bytes, mut urls) = (0, 0, BTreeSet::new());
     std::thread::scope(|threads| {
         // Findings go over the channel as fast as they are taken: nothing piles up behind it.
         let (tell, told) = sync_channel(jobs.max(1));
@@ -187,17 +216,22 @@ pub fn verify_by(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((partition, shard)) = all.get(index) else { break };
                     let mut search = Search { storage, look, dir, path, findings: Vec::new() };
-                    search.shard(manifest, partition, shard);
-                    if tell.send((index, shard.bytes, search.findings)).is_err() {
+                    let url = search.shard(manifest, partition, shard);
+                    if tell.send((index, (shard.bytes, url), search.findings)).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(tell);
-        for (index, n_bytes, findings) in told {
+        for (index, (n_bytes, url), findings) in told {
             done.shards_done += 1;
             done.bytes_done += n_bytes;
+            if let Some(url) = url {
+                n_remote += 1;
+                n_remote_bytes += n_bytes;
+                urls.insert(url);
+            }
             if let Some(place) = found.get_mut(index) {
                 *place = findings;
             }
@@ -214,6 +248,9 @@ pub fn verify_by(
         n_partitions: manifest.partitions.len(),
         n_shards,
         n_bytes,
+        n_remote,
+        n_remote_bytes,
+        urls,
         path: dir,
     })
 }
@@ -326,16 +363,29 @@ impl Search<'_> {
         }
     }
 
-    fn shard(&mut self, manifest: &Manifest, partition: &PartitionLine, entry: &ShardEntry) {
+    /// A shard against the manifest; the URL where its rows are, if they were not looked at.
+    fn shard(
+        &mut self,
+        manifest: &Manifest,
+        partition: &PartitionLine,
+        entry: &ShardEntry,
+    ) -> Option<String> {
         let path = layout::sealed(self.dir, &entry.id);
         let seen = match self.look.shard(&path) {
             Ok(seen) => seen,
-            Err(findings) => return self.findings.extend(findings),
+            Err(findings) => {
+                self.findings.extend(findings);
+                return None;
+            }
+        };
+        let has_bytes = match &seen.bytes {
+            ShardBytes::Here(bytes) => *bytes == entry.bytes,
+            ShardBytes::At(_) => true,
         };
         for (what, agrees) in [
             ("id", seen.id == entry.id),
             ("number of rows", seen.rows == entry.rows),
-            ("number of bytes", seen.bytes == entry.bytes),
+            ("number of bytes", has_bytes),
             (
                 "schema",
                 self.document(&path, layout::SCHEMA) == Some(manifest.dataset.schema.clone()),
@@ -350,6 +400,10 @@ impl Search<'_> {
         if (&made_from.slot, &made_from.cache_key) != wanted {
             let path = path.join(layout::FINGERPRINT);
             self.wrong(&path, format!("it is not of partition {}", partition.slot));
+        }
+        match seen.bytes {
+            ShardBytes::Here(_) => None,
+            ShardBytes::At(url) => Some(url),
         }
     }
 

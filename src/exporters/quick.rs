@@ -9,7 +9,7 @@ use std::path::Path;
 use super::object::DIGEST;
 use crate::dataset::DatasetError;
 use crate::dataset::keys::KeyIndex;
-use crate::dataset::verify::{Look, ShardFacts};
+use crate::dataset::verify::{Look, ShardBytes, ShardFacts};
 use crate::remote::RemoteStorage;
 use crate::shard::{Finding, FindingKind, Promise, ReadError, layout};
 use crate::storage::Storage;
@@ -48,7 +48,7 @@ impl Look for Quick {
             return Err(findings);
         }
         let (id, rows) = (promise.id().to_owned(), promise.n_rows());
-        Ok(ShardFacts { id, rows, bytes: lens.values().sum() })
+        Ok(ShardFacts { id, rows, bytes: ShardBytes::Here(lens.values().sum()) })
     }
 
     fn key_index(&self, path: &Path, n_rows: u64) -> Result<Option<blake3::Hash>, DatasetError> {

@@ -34,8 +34,8 @@ pub struct Finding {
 pub enum FindingKind {
     /// The folder has no sentinel.
     NotSealed,
-    /// The field files were removed after they had been pushed.
-    Remote,
+    /// The rows are only at this URL, where they can be checked.
+    Remote(String),
     /// A file that belongs here is gone.
     Missing,
     /// A file that does not belong here.
@@ -97,7 +97,7 @@ impl Finding {
             FindingKind::Broken(_) => {
                 "the file was changed after it was written: remove it and run the pipeline again"
             }
-            FindingKind::Remote => "fetch its files from where they were pushed to",
+            FindingKind::Remote(_) => "verify it there: `rowmill verify` takes URLs",
             FindingKind::Unexpected => "move the file elsewhere: nothing reads it",
             FindingKind::Missing | FindingKind::Size { .. } | FindingKind::Changed => {
                 "remove the shard's folder and run the pipeline again: it builds the same bytes"
@@ -120,7 +120,7 @@ impl fmt::Display for Finding {
         }
         match &self.kind {
             FindingKind::NotSealed => write!(f, ": no sealed shard, it has no _COMPLETE"),
-            FindingKind::Remote => write!(f, ": its rows are only in the object store"),
+            FindingKind::Remote(url) => write!(f, ": its rows are only at `{url}`"),
             FindingKind::Missing => write!(f, ": is missing"),
             FindingKind::Unexpected => write!(f, ": does not belong to the shard"),
             FindingKind::Size { got, want } => {

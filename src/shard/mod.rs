@@ -10,7 +10,7 @@
 //! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
 //! finished), `writer` (a partition's shards in order); then `sums` and `promise` (what a sealed shard says of
 //! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
-//! byte of it, and what they say), `sealed_files` (what its sentinel covers); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
+//! byte of it, and what they say), `sealed_files` (what its sentinel covers), `remote_sentinel` and `elsewhere` (shards whose rows are only in a store); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
 //!
@@ -28,6 +28,7 @@ pub mod log;
 
 mod columns;
 mod committer;
+mod elsewhere;
 mod error;
 mod field_reader;
 mod fields;
@@ -54,6 +55,7 @@ mod read_tests;
 mod reader;
 mod recovery;
 mod rejects;
+mod remote_sentinel;
 mod reopen;
 mod rows;
 mod seal;
@@ -65,11 +67,13 @@ mod sums;
 mod trash;
 mod unanswered;
 mod verify;
+mod verify_kept;
 #[cfg(test)]
 mod verify_tests;
 mod walk;
 mod writer;
 
+pub use elsewhere::{Dropped, bring_back, drop_rows, files_here, is_complete, place_remote};
 pub use error::{Damage, ShardError};
 pub use field_reader::FieldReader;
 pub use finding::{Block, Finding, FindingKind};
@@ -83,6 +87,7 @@ pub use promise::Promise;
 pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use rejects::Reject;
+pub use remote_sentinel::{RemoteSentinel, dropped_files};
 pub use seal::SealedShard;
 pub use sealed_files::{SealedFile, SealedFiles};
 #[cfg(feature = "run")]
@@ -91,4 +96,5 @@ pub use trash::{discard, empty_trash};
 pub use unanswered::{unanswered, unanswered_so_far};
 pub(crate) use verify::verify_keyed;
 pub use verify::{verify_shard, verify_shard_sums};
+pub use verify_kept::verify_kept;
 pub use writer::Writer;

@@ -50,6 +50,10 @@ impl Promise {
         Ok(Self { sentinel, complete, sums, files })
     }
 
+    pub(super) fn sentinel(&self) -> &Sentinel {
+        &self.sentinel
+    }
+
     /// The shard's id.
     #[must_use]
     pub fn id(&self) -> &str {

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::remote_sentinel::dataset_url;
 use crate::schema::{Kind, SchemaError};
 use crate::storage::StorageError;
 
@@ -19,10 +20,12 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// Field files were removed after they had been pushed.
-    #[error("the rows of shard `{}` are only in the object store", path.display())]
+    #[error("the rows of shard `{}` are only at `{url}`", path.display())]
     Remote {
         /// The folder.
         path: PathBuf,
+        /// The shard's folder in the store.
+        url: String,
     },
     /// A file that the sentinel covers is not there.
     #[error("`{}` is missing", path.display())]
@@ -90,6 +93,15 @@ pub enum ReadError {
     NoKey(&'static str),
 }
 
+/// How the rows of the shard in the folder `path`, `<out>/<name>/<cache key>/shards/<id>`, come back
+/// from `url`.
+fn remedy(path: &Path, url: &str) -> String {
+    let out = path.ancestors().nth(4).filter(|out| !out.as_os_str().is_empty());
+    let out = out.unwrap_or(Path::new("."));
+    let url = dataset_url(url);
+    format!("`rowmill pull {url} {}` brings them back", out.display())
+}
+
 /// What is said of a lookup where there are no keys.
 pub(super) const ROWS_HAVE_NO_KEY: &str = "rows have no key";
 
@@ -100,7 +112,7 @@ impl ReadError {
         let text = match self {
             Self::Storage(e) => e.hint()?,
             Self::NotSealed { .. } => "run the build again: it finishes what it had begun",
-            Self::Remote { .. } => "fetch its files from where they were pushed to",
+            Self::Remote { path, url } => return Some(remedy(path, url)),
             Self::Missing { .. } | Self::Damaged { .. } => {
                 "`rowmill verify` tells what is damaged; remove the shard and build or pull again"
             }

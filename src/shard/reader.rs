@@ -3,11 +3,14 @@
 //! Leaves out: checking every byte (`verify`), and many shards together (`dataset`).
 //!
 //! Invariants:
-//! 1. A shard opens only with its sentinel, the sums that the sentinel names, and the schema that
-//!    the sums name. Field files are mapped when they are first asked for.
+//! 1. A shard opens only with its sentinel, here or elsewhere, the sums that the sentinel names, and
+//!    the schema that the sums name. Field files are mapped when they are first asked for.
 //! 2. Every name that is opened comes from the schema's grammar or is one of ours.
 //! 3. Whatever the files hold, reading ends with a value or an error that names the file.
+//! 4. Of a shard whose rows are elsewhere, what stays here can be read; everything else is refused with
+//!    the place where it is, also where a file was left over.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -20,6 +23,7 @@ use super::field_reader::{FieldReader, Folder};
 use super::keyed::ROW_KEY_BYTES;
 use super::layout;
 use super::read_error::{ROWS_HAVE_NO_KEY, ReadError};
+use super::remote_sentinel::{RemoteSentinel, dropped_files};
 use super::sums::{self, Sentinel, Sums};
 use crate::batch::{Provenance, Run};
 use crate::schema::{Kind, RowSchema, integer, key_hash_bytes, key_hash_int};
@@ -89,6 +93,14 @@ pub struct Shard {
     schema: Arc<RowSchema>,
     fields: Vec<OnceLock<FieldReader>>,
     keys: OnceLock<Buffer>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// What is not here of a shard whose rows are in a store.
+#[derive(Debug, Clone)]
+struct Elsewhere {
+    url: String,
+    files: BTreeSet<String>,
 }
 
 impl Shard {
@@ -107,12 +119,13 @@ impl Shard {
     /// version does not read.
     pub fn open(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self> {
         let folder = Folder { storage, path: path.as_ref().to_path_buf() };
-        let (sentinel, sums) = read_sums(&*folder.storage, &folder.path)?;
+        let Sealed { sentinel, sums, url } = read_sealed(&*folder.storage, &folder.path)?;
         let schema = Arc::new(read_schema(&folder, &sums)?);
+        let elsewhere = url.map(|url| Elsewhere { url, files: dropped_files(&schema) });
         let n_rows = usize::try_from(sentinel.n_rows)
             .map_err(|_| folder.damaged(layout::COMPLETE, "counts more rows than can be"))?;
         let fields = schema.fields().iter().map(|_| OnceLock::new()).collect();
-        Ok(Self { folder, sentinel, n_rows, schema, fields, keys: OnceLock::new() })
+        Ok(Self { folder, sentinel, n_rows, schema, fields, keys: OnceLock::new(), elsewhere })
     }
 
     /// The folder.
@@ -131,6 +144,12 @@ impl Shard {
     #[must_use]
     pub fn n_rows(&self) -> u64 {
         self.sentinel.n_rows
+    }
+
+    /// The URL of its folder, where its rows are only in a store.
+    #[must_use]
+    pub fn remote_url(&self) -> Option<&str> {
+        self.elsewhere.as_ref().map(|it| it.url.as_str())
     }
 
     /// The fields of its rows.
@@ -163,8 +182,26 @@ impl Shard {
         if let Some(open) = slot.get() {
             return Ok(open);
         }
-        let opened = FieldReader::open(&self.folder, field, self.n_rows)?;
+        if let Some(Elsewhere { url, files }) = &self.elsewhere
+            && field.files().iter().any(|file| files.contains(&file.name))
+        {
+            return Err(ReadError::Remote { path: self.folder.path.clone(), url: url.clone() });
+        }
+        let opened = FieldReader::open(&self.folder, field, self.n_rows);
+        let opened = opened.map_err(|error| self.since_dropped(error))?;
         Ok(slot.get_or_init(|| opened))
+    }
+
+    /// `error`, or where the rows are now, if they were dropped after the shard had been opened.
+    #[cold]
+    fn since_dropped(&self, error: ReadError) -> ReadError {
+        let path = &self.folder.path;
+        match (&error, RemoteSentinel::read(&*self.folder.storage, path)) {
+            (ReadError::Missing { .. }, Ok(Some(remote))) => {
+                ReadError::Remote { path: path.clone(), url: remote.url().to_owned() }
+            }
+            _ => error,
+        }
     }
 
     /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]. Values are shared with the mapped
@@ -212,6 +249,7 @@ impl Shard {
             schema: Arc::clone(&self.schema),
             fields,
             keys: OnceLock::new(),
+            elsewhere: None,
         })
     }
 
@@ -346,26 +384,43 @@ fn i64s(bytes: &[u8; RUN_BYTES]) -> [i64; 4] {
     [word(0), word(1), word(2), word(3)]
 }
 
-/// The sentinel, and the sums that it names.
-/// The sentinel of the shard in the folder `path`, and the sums that it names.
-pub(super) fn read_sums(storage: &dyn Storage, path: &Path) -> Result<(Sentinel, Sums)> {
+/// What a sealed shard promises.
+struct Sealed {
+    sentinel: Sentinel,
+    sums: Sums,
+    /// Where its rows are, if they are not here.
+    url: Option<String>,
+}
+
+/// The sentinel of the shard in the folder `path`, here or elsewhere, and the sums that it names.
+fn read_sealed(storage: &dyn Storage, path: &Path) -> Result<Sealed> {
     let read = |name: &str| storage.read(&path.join(name));
     let damaged = |name: &str, what: String| ReadError::damaged(&path.join(name), what);
-    let Some(sentinel) = read(layout::COMPLETE)? else {
-        let path = path.to_path_buf();
-        return Err(match read(layout::REMOTE)? {
-            Some(_) => ReadError::Remote { path },
-            None => ReadError::NotSealed { path },
-        });
+    let (name, sentinel, url) = if let Some(sentinel) = read(layout::COMPLETE)? {
+        let parsed = Sentinel::parse(&sentinel).map_err(|what| damaged(layout::COMPLETE, what))?;
+        (layout::COMPLETE, parsed, None)
+    } else {
+        let not_sealed = || ReadError::NotSealed { path: path.to_path_buf() };
+        let remote = RemoteSentinel::read(storage, path)?.ok_or_else(not_sealed)?;
+        let (sentinel, url) = remote.into_parts();
+        (layout::REMOTE, sentinel, Some(url))
     };
-    let sentinel = Sentinel::parse(&sentinel).map_err(|what| damaged(layout::COMPLETE, what))?;
     let missing = || ReadError::Missing { path: path.join(layout::SUMS) };
     let sums = read(layout::SUMS)?.ok_or_else(missing)?;
     if blake3::hash(&sums).to_hex().as_str() != sentinel.sums_b3 {
-        return Err(damaged(layout::SUMS, "is not the file that _COMPLETE names".to_owned()));
+        return Err(damaged(layout::SUMS, format!("is not the file that {name} names")));
     }
     let sums = sums::parse(&sums).map_err(|what| damaged(layout::SUMS, what))?;
-    Ok((sentinel, sums))
+    Ok(Sealed { sentinel, sums, url })
+}
+
+/// The sentinel of the shard in the folder `path`, all of whose files are here, and the sums that it
+/// names.
+pub(super) fn read_sums(storage: &dyn Storage, path: &Path) -> Result<(Sentinel, Sums)> {
+    match read_sealed(storage, path)? {
+        Sealed { sentinel, sums, url: None } => Ok((sentinel, sums)),
+        Sealed { url: Some(url), .. } => Err(ReadError::Remote { path: path.to_path_buf(), url }),
+    }
 }
 
 fn read_schema(folder: &Folder, sums: &Sums) -> Result<RowSchema> {

@@ -124,7 +124,8 @@ fn files_are(shard: &Shard, always: &[&str]) -> Result<(), ReadError> {
         want.insert(layout::KEYS.into());
     }
     let entries = shard.folder().storage.list(shard.path())?.unwrap_or_default();
-    let got: BTreeSet<String> = entries.into_iter().map(|entry| entry.name).collect();
+    let mut got: BTreeSet<String> = entries.into_iter().map(|entry| entry.name).collect();
+    got.remove(layout::REMOTE);
     match want.symmetric_difference(&got).next() {
         None => Ok(()),
         Some(name) if want.contains(name) => {

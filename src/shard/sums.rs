@@ -22,16 +22,21 @@ impl Sentinel {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let document: Value =
             serde_json::from_slice(bytes).map_err(|_| "is not JSON".to_owned())?;
+        let it = Self::of_document(&document)?;
+        if it.to_bytes() != bytes {
+            return Err("is not as it was written".into());
+        }
+        Ok(it)
+    }
+
+    /// What a document says that has the members of a sentinel.
+    pub(super) fn of_document(document: &Value) -> Result<Self, String> {
         let n_rows = document.get("rows").and_then(Value::as_u64);
         let sums_b3 = document.get("sums_b3").and_then(Value::as_str);
         let (Some(n_rows), Some(sums_b3)) = (n_rows, sums_b3.filter(|b3| is_digest(b3))) else {
             return Err("lacks `rows` or `sums_b3`".into());
         };
-        let it = Self { n_rows, sums_b3: sums_b3.to_owned() };
-        if it.to_bytes() != bytes {
-            return Err("is not as it was written".into());
-        }
-        Ok(it)
+        Ok(Self { n_rows, sums_b3: sums_b3.to_owned() })
     }
 
     /// The document, as it lies on disk.

@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::finding::{Block, Finding, FindingKind};
 use super::layout;
 use super::reader::{KEY_BYTES, Shard};
+use super::remote_sentinel::RemoteSentinel;
 use super::seal::SealedShard;
 use super::structure;
 use super::sums::{self, Sentinel, Sums};
@@ -27,9 +28,9 @@ use crate::storage::{EntryKind, ReadFile, Storage, StorageError};
 
 /// What a file was found to hold.
 #[derive(Debug)]
-struct Found {
+pub(super) struct Found {
     len: u64,
-    digest: String,
+    pub(super) digest: String,
     /// CRC-32 of each block.
     crcs: Vec<u32>,
 }
@@ -131,10 +132,15 @@ impl Search<'_> {
             }
         }
         if files.contains_key(layout::COMPLETE) {
+            // It says that the shard is elsewhere too.
+            files.remove(layout::REMOTE);
             return Some(files);
         }
-        let remote = files.contains_key(layout::REMOTE);
-        self.add("", None, if remote { FindingKind::Remote } else { FindingKind::NotSealed });
+        match RemoteSentinel::read(self.storage, self.path) {
+            Ok(Some(remote)) => self.add("", None, FindingKind::Remote(remote.url().to_owned())),
+            Ok(None) => self.add("", None, FindingKind::NotSealed),
+            Err(error) => self.findings.push(structure::wrong(self.path, &error)),
+        }
         None
     }
 
@@ -304,7 +310,7 @@ impl Search<'_> {
     }
 }
 
-fn hash(file: &dyn ReadFile) -> Result<Found, StorageError> {
+pub(super) fn hash(file: &dyn ReadFile) -> Result<Found, StorageError> {
     let mut hasher = blake3::Hasher::new();
     let mut crcs = Vec::new();
     let mut block = vec![0; usize::try_from(layout::BLOCK_BYTES.min(file.len())).unwrap_or(0)];

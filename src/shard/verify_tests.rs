@@ -8,7 +8,7 @@ use serde_json::json;
 use super::forge::{
     FOLDER, Forge, fingerprint, i32s, i64s, index as parquet, keys, sample, schema,
 };
-use super::{Shard, layout, verify_shard};
+use super::{Promise, RemoteSentinel, Shard, layout, verify_shard};
 use crate::storage::{Memory, Overlap, Storage};
 
 /// What `verify` says, without the folder.
@@ -144,8 +144,12 @@ fn a_folder_without_sentinel_is_no_shard() {
     memory.remove_file(&path(layout::COMPLETE)).unwrap();
     assert_eq!(findings(memory), ["`/shard`: no sealed shard, it has no _COMPLETE"]);
     let memory = sample().seal();
-    memory.rename(&path(layout::COMPLETE), &path(layout::REMOTE)).unwrap();
-    assert_eq!(findings(memory), ["`/shard`: its rows are only in the object store"]);
+    let promise = Promise::read(&memory, Path::new(FOLDER)).unwrap();
+    let remote = RemoteSentinel::of(&promise, "s3://b/n/k/shards/1");
+    memory.write_atomic(&path(layout::REMOTE), &remote.to_bytes()).unwrap();
+    assert_eq!(findings(memory.after_kill()), [""; 0], "a copy elsewhere is no damage");
+    memory.remove_file(&path(layout::COMPLETE)).unwrap();
+    assert_eq!(findings(memory), ["`/shard`: its rows are only at `s3://b/n/k/shards/1`"]);
     assert_eq!(
         findings(Memory::new(Overlap::Now)),
         ["`/shard`: no sealed shard, it has no _COMPLETE"]

@@ -12,6 +12,7 @@ mod fake;
 mod keys;
 mod power;
 mod refusals;
+mod remote;
 mod scale;
 
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ use rowmill::dataset::record::{Record, RecordName, RecordNames};
 use rowmill::dataset::sentinel::Sentinel;
 use rowmill::dataset::verify::{Progress, verify};
 use rowmill::dataset::{Dataset, DatasetError, Result, Workplace};
+use rowmill::shard::{Promise, RemoteSentinel};
 use rowmill::storage::{Memory, Overlap, Storage};
 use serde_json::json;
 
@@ -137,12 +138,23 @@ fn a_shard_kept_elsewhere_counts_if_it_is_the_same() {
     let (memory, fake, records) = built();
     let id = read(&memory, &fake, &records[1]).shards[0].id.clone();
     let shard = fake.home().shard(&id);
+    let remote = RemoteSentinel::of(&Promise::read(&memory, &shard).unwrap(), "s3://bucket");
     memory.remove_file(&shard.join("_COMPLETE")).unwrap();
-    for (sums_b3, is_right) in [(format!("{id}{id}"), true), ("00".repeat(32), false)] {
-        let remote = json!({"sums_b3": sums_b3, "url": "s3://bucket"}).to_string();
-        memory.write_atomic(&shard.join("_REMOTE"), remote.as_bytes()).unwrap();
-        let finalized = finalize_again(&memory, &fake, &records);
-        assert_eq!(finalized.is_ok(), is_right, "{finalized:?}");
+    let text = String::from_utf8(remote.to_bytes()).unwrap();
+    let rows = format!("\"rows\": {}", remote.n_rows());
+    for (name, text, want) in [
+        ("the same", text.clone(), None),
+        ("of another shard", text.replace(&id, &"00".repeat(16)), Some("that _REMOTE names")),
+        ("of other rows", text.replace(&rows, "\"rows\": 70"), Some("it has 70 rows")),
+        ("torn", text[..20].to_owned(), Some("_REMOTE`: is not JSON")),
+    ] {
+        memory.write_atomic(&shard.join("_REMOTE"), text.as_bytes()).unwrap();
+        let refused = finalize_again(&memory, &fake, &records).err().map(|e| e.to_string());
+        let is_as_wanted = match (&refused, want) {
+            (Some(refused), Some(want)) => refused.contains(want),
+            (refused, want) => refused.is_none() && want.is_none(),
+        };
+        assert!(is_as_wanted, "{name}: {refused:?}");
     }
 }
 
