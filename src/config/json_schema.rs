@@ -211,7 +211,7 @@ fn push() -> Value {
         "required": ["url"],
         "properties": {
             "url": {"type": "string", "description": "Where to: s3://bucket/prefix, gs://, az:// or file:///."},
-            "part_size": size("Larger files are sent in parts of this size, at least 5 MiB.", "16MiB"),
+            "part_size": size("Larger files are sent in parts of this size, 5 MiB to 5 GiB.", "16MiB"),
             "concurrency": count("Parts and small files sent at once.", Some(8)),
             "bandwidth": bandwidth,
             "allow_http": flag("Whether an endpoint may be plain HTTP."),

@@ -247,6 +247,9 @@ impl PushConfig {
     /// The smallest part that stores take.
     pub const LEAST_PART_BYTES: u64 = 5 << 20;
 
+    /// The largest part that stores take.
+    pub const MOST_PART_BYTES: u64 = 5 << 30;
+
     /// A push to `url` that says nothing else.
     #[must_use]
     pub fn to(url: String) -> Self {

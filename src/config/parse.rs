@@ -298,6 +298,10 @@ fn push_config(
         let hint = "stores take parts of 5MiB or more";
         problems.push(Problem::new(at, "`part_size` is too small").hint(hint));
     }
+    if part_bytes.is_some_and(|bytes| bytes > PushConfig::MOST_PART_BYTES) {
+        let hint = "stores take parts of 5GiB or less; each on its way takes its size of memory";
+        problems.push(Problem::new(at, "`part_size` is too large").hint(hint));
+    }
     let Some((url, url_at)) = url else {
         problems.push(reader.missing("url", "\"s3://bucket/datasets\""));
         return None;

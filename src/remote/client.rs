@@ -21,8 +21,16 @@ type Client = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
 /// How often credentials are asked for: the machine either offers them or does not.
 const CREDENTIAL_RETRIES: usize = 3;
 
+/// The longest pause between two tries.
+const MAX_PAUSE: Duration = Duration::from_secs(3);
+
+/// A pause is of a random length up to so many times the one before it. With a smaller base pauses
+/// often stay at their beginning, and a store that restarts is given up before it is back.
+const PAUSE_BASE: f64 = 8.0;
+
 /// The client for the place at `url`.
 pub(super) fn connect(url: &RemoteUrl, options: &RemoteOptions) -> Result<Client, RemoteError> {
+    expect_proxies(url)?;
     let made = match url.scheme() {
         Scheme::S3 => s3(url, options)?,
         Scheme::Gcs => gcs(url, options),
@@ -56,6 +64,7 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
     for key in [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint] {
         let endpoint = builder.get_config_value(&key);
         expect_whole("AWS_ENDPOINT_URL", url, endpoint.as_deref())?;
+        expect_no_bucket("AWS_ENDPOINT_URL", url, endpoint.as_deref())?;
         expect_tls("aws_", url, endpoint.as_deref(), options)?;
     }
     for (key, variable) in [
@@ -67,9 +76,12 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
     }
     let with_credentials = || {
         // Apart from the requests themselves, so that a machine without credentials says so at once.
-        let lookup = builder
-            .clone()
-            .with_retry(RetryConfig { max_retries: CREDENTIAL_RETRIES, ..retry(options) });
+        let retry = RetryConfig {
+            max_retries: CREDENTIAL_RETRIES,
+            backoff: BackoffConfig::default(),
+            ..retry(options)
+        };
+        let lookup = builder.clone().with_retry(retry);
         let provider = Arc::clone(lookup.build()?.credentials());
         Ok(both(builder.with_credentials(provider).build()?))
     };
@@ -129,8 +141,8 @@ fn retry(options: &RemoteOptions) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
             init_backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(15),
-            base: 2.0,
+            max_backoff: MAX_PAUSE,
+            base: PAUSE_BASE,
         },
         max_retries: options.retries,
         retry_timeout: options.retry_timeout,
@@ -156,6 +168,52 @@ fn expect_whole(
         format!("{variable} is no address such as https://HOST or http://HOST:PORT")
     };
     Err(RemoteError::of("use", url.shown(), RemoteErrorKind::Setup, Some(said)))
+}
+
+/// Refuses an endpoint with the bucket in its path, where it would stand twice.
+fn expect_no_bucket(
+    variable: &str,
+    url: &RemoteUrl,
+    endpoint: Option<&str>,
+) -> Result<(), RemoteError> {
+    let path = endpoint.and_then(|it| url::Url::parse(it).ok()).map(|it| it.path().to_owned());
+    let last = path.as_deref().and_then(|path| path.trim_end_matches('/').rsplit('/').next());
+    if last != Some(url.authority()) {
+        return Ok(());
+    }
+    let said = format!("{variable} ends with the bucket `{}`: leave it away", url.authority());
+    Err(RemoteError::of("use", url.shown(), RemoteErrorKind::Setup, Some(said)))
+}
+
+/// Refuses proxies that are no addresses: clients fail without a word of them, or go without.
+fn expect_proxies(url: &RemoteUrl) -> Result<(), RemoteError> {
+    let (own, everybodys): (_, &[&str]) = match url.scheme() {
+        Scheme::S3 => ("AWS_PROXY_URL", &EVERYBODYS_PROXIES),
+        Scheme::Gcs => ("GOOGLE_PROXY_URL", &EVERYBODYS_PROXIES),
+        Scheme::Azure => ("AZURE_PROXY_URL", &EVERYBODYS_PROXIES),
+        Scheme::Http => ("HTTP_PROXY_URL", &EVERYBODYS_PROXIES),
+        Scheme::File => return Ok(()),
+    };
+    for variable in std::iter::once(&own).chain(everybodys) {
+        let value = std::env::var_os(variable).unwrap_or_default();
+        if !value.to_str().is_some_and(|value| value.is_empty() || is_proxy(value)) {
+            let said = format!("{variable} is no address such as http://HOST:PORT");
+            let kind = RemoteErrorKind::Setup;
+            return Err(RemoteError::of("use", url.shown(), kind, Some(said)));
+        }
+    }
+    Ok(())
+}
+
+/// Variables that all clients heed.
+const EVERYBODYS_PROXIES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
+/// Whether a text names a proxy; without a scheme it is `http`.
+fn is_proxy(text: &str) -> bool {
+    let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let schemes = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
+    url::Url::parse(&whole).is_ok_and(|it| it.has_host() && schemes.contains(&it.scheme()))
 }
 
 /// Refuses what cannot be part of a request, such as a key with the line break of its file.
@@ -210,6 +268,28 @@ mod tests {
                 assert_eq!(e.kind(), RemoteErrorKind::Setup);
                 assert!(e.to_string().contains("AWS_ENDPOINT_URL is "), "{e}");
             }
+        }
+        for (endpoint, is_right) in [
+            ("https://example.org", true),
+            ("https://example.org/base/", true),
+            ("https://example.org/bucket", false),
+            ("https://example.org/base/bucket/", false),
+        ] {
+            let found = expect_no_bucket("AWS_ENDPOINT_URL", &url, Some(endpoint));
+            assert_eq!(found.is_ok(), is_right, "{endpoint}");
+        }
+        for (proxy, is_one) in [
+            ("http://proxy:3128", true),
+            ("proxy:3128", true),
+            ("proxy", true),
+            ("http://user:pass@proxy:3128/", true),
+            ("socks5h://proxy", true),
+            ("http://", false),
+            ("proxy:port", false),
+            ("not a proxy", false),
+            ("ftp://proxy", false),
+        ] {
+            assert_eq!(is_proxy(proxy), is_one, "{proxy}");
         }
         for (key, is_one) in
             [(None, true), (Some("AK/+=1"), true), (Some("a\nb"), false), (Some("ä"), false)]

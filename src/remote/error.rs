@@ -20,6 +20,7 @@ pub struct RemoteError {
     url: String,
     kind: RemoteErrorKind,
     said: Option<String>,
+    status: Option<u16>,
 }
 
 /// Why, as far as it changes what to do.
@@ -43,6 +44,8 @@ pub enum RemoteErrorKind {
     Credentials,
     /// The bucket is elsewhere, or something else than a store answers.
     Endpoint,
+    /// What answers does not speak TLS.
+    NoTls,
     /// The clock of this machine is wrong.
     Clock,
     /// The store asks to be asked less.
@@ -57,6 +60,8 @@ pub enum RemoteErrorKind {
     Conflict,
     /// The store, or the kind of place, cannot do this.
     Unsupported,
+    /// There is no room left.
+    Full,
     /// The store failed.
     Server,
     /// What came is not what the store says of it.
@@ -77,6 +82,7 @@ impl fmt::Display for RemoteErrorKind {
             Self::Denied => "no permission",
             Self::Credentials => "the credentials are not accepted",
             Self::Endpoint => "the region or endpoint is wrong",
+            Self::NoTls => "what answers does not speak TLS",
             Self::Clock => "the clock of this machine is wrong",
             Self::Throttled => "the store asks to be asked less",
             Self::Network => "no answer came through",
@@ -84,6 +90,7 @@ impl fmt::Display for RemoteErrorKind {
             Self::Changed => "it is not what it was",
             Self::Conflict => "somebody else is writing it",
             Self::Unsupported => "the store cannot do this",
+            Self::Full => "there is no room left",
             Self::Server => "the store failed",
             Self::Damaged => "what came is not what was to come",
             Self::Other => "the store refused",
@@ -108,8 +115,8 @@ impl RemoteError {
     /// has no secrets in it.
     #[must_use]
     pub fn new(op: &'static str, url: impl Into<String>, source: &object_store::Error) -> Self {
-        let (kind, said) = recognise(source);
-        Self { op, url: url.into(), kind, said }
+        let (kind, said, status) = recognise(source);
+        Self { op, url: url.into(), kind, said, status }
     }
 
     /// An error of our own; `said` has no secrets in it.
@@ -120,7 +127,15 @@ impl RemoteError {
         kind: RemoteErrorKind,
         said: Option<String>,
     ) -> Self {
-        Self { op, url: url.into(), kind, said }
+        Self { op, url: url.into(), kind, said, status: None }
+    }
+
+    /// Whether the store has understood what was asked and will not do it, now or later, as opposed
+    /// to one that failed or was not reached.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.status.is_some_and(|status| (400..500).contains(&status) && status != 408)
+            && self.kind != RemoteErrorKind::Throttled
     }
 
     /// Why.
@@ -138,7 +153,18 @@ impl RemoteError {
     /// What to do about it, where that is known.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
+        let is_said = |text| self.said.as_ref().is_some_and(|said| said.contains(text));
         Some(match self.kind {
+            RemoteErrorKind::Url if is_said("KeyTooLong") => {
+                "keys have at most 1,024 bytes: shorten the URL or the dataset's name"
+            }
+            RemoteErrorKind::Url if is_said("InvalidBucketName") => {
+                "names of buckets have 3 to 63 lower-case letters, digits, dots and hyphens: \
+                 correct the URL"
+            }
+            RemoteErrorKind::Url if is_said("has a `#`") => {
+                "a glob names an object with `#` in its name: write `?` in its place"
+            }
             RemoteErrorKind::Url => {
                 "write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/…, https://… or file:///…; \
                  credentials come from the environment"
@@ -164,6 +190,11 @@ impl RemoteError {
             RemoteErrorKind::Endpoint => {
                 "check AWS_REGION and AWS_ENDPOINT_URL, or what your provider has instead"
             }
+            RemoteErrorKind::NoTls => {
+                "write http:// where the server has no TLS, and set AWS_ALLOW_HTTP=true if you \
+                 trust the network; or name the port on which it speaks TLS"
+            }
+            RemoteErrorKind::Full => "make room there, and run the same command again",
             RemoteErrorKind::Clock => "set the clock of this machine; signatures hold its time",
             RemoteErrorKind::Throttled => "wait, or lower the number of requests at once",
             RemoteErrorKind::Network => {
@@ -175,6 +206,9 @@ impl RemoteError {
             RemoteErrorKind::Conflict | RemoteErrorKind::Server => "run the same command again",
             RemoteErrorKind::Damaged => {
                 "run the same command again; if it stays, restore the object"
+            }
+            RemoteErrorKind::Other if self.status == Some(400) => {
+                "look at the bucket's name, at the length of the path, and at the region"
             }
             RemoteErrorKind::Unsupported | RemoteErrorKind::Other => return None,
         })
@@ -243,7 +277,7 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     rest.split_once("</").map(|(inner, _)| inner.trim())
 }
 
-fn recognise(error: &object_store::Error) -> (RemoteErrorKind, Option<String>) {
+fn recognise(error: &object_store::Error) -> (RemoteErrorKind, Option<String>, Option<u16>) {
     use object_store::Error as E;
 
     let answer = Answer::of(error);
@@ -264,7 +298,7 @@ fn recognise(error: &object_store::Error) -> (RemoteErrorKind, Option<String>) {
         RemoteErrorKind::Exists | RemoteErrorKind::NotFound if answer.code.is_empty() => None,
         _ => answer.said(),
     };
-    (kind, said)
+    (kind, said, answer.status)
 }
 
 /// What the codes of S3, Azure and Google say.
@@ -273,6 +307,7 @@ fn of_code(code: &str) -> Option<RemoteErrorKind> {
         "NoSuchBucket" | "ContainerNotFound" => RemoteErrorKind::NoBucket,
         "NoSuchKey" | "BlobNotFound" => RemoteErrorKind::NotFound,
         "NoSuchUpload" => RemoteErrorKind::NoUpload,
+        "InvalidBucketName" | "KeyTooLongError" | "KeyTooLong" => RemoteErrorKind::Url,
         "AccessDenied"
         | "AllAccessDisabled"
         | "AuthorizationPermissionMismatch"
@@ -280,6 +315,7 @@ fn of_code(code: &str) -> Option<RemoteErrorKind> {
         | "InsufficientAccountPermissions" => RemoteErrorKind::Denied,
         "SignatureDoesNotMatch"
         | "InvalidAccessKeyId"
+        | "NotSignedUp"
         | "InvalidToken"
         | "InvalidSecurity"
         | "InvalidClientTokenId"
@@ -310,6 +346,7 @@ fn of_code(code: &str) -> Option<RemoteErrorKind> {
         | "InvalidDigest"
         | "Md5Mismatch"
         | "XAmzContentChecksumMismatch" => RemoteErrorKind::Damaged,
+        "XMinioStorageFull" | "InsufficientStorage" | "QuotaExceeded" => RemoteErrorKind::Full,
         "InternalError" | "ServiceUnavailable" => RemoteErrorKind::Server,
         _ => return None,
     })
@@ -332,14 +369,22 @@ fn of_text(answer: &Answer) -> RemoteErrorKind {
     }
     match (answer.status, answer.http) {
         (Some(429 | 503), _) => RemoteErrorKind::Throttled,
+        (Some(507), _) => RemoteErrorKind::Full,
         (Some(501 | 405), _) => RemoteErrorKind::Unsupported,
         (Some(500..), _) => RemoteErrorKind::Server,
         (Some(301 | 302 | 307 | 308), _) => RemoteErrorKind::Endpoint,
+        // What rustls says of an answer that is no TLS.
+        (None, Some(_)) if has("InvalidContentType") || has("corrupt message") => {
+            RemoteErrorKind::NoTls
+        }
         (None, Some(HttpErrorKind::Decode)) if !has("body") => RemoteErrorKind::Endpoint,
         (None, Some(_)) => RemoteErrorKind::Network,
         (None, None) if answer.io.is_some() => match answer.io {
             Some(std::io::ErrorKind::PermissionDenied) => RemoteErrorKind::Denied,
             Some(std::io::ErrorKind::NotFound) => RemoteErrorKind::NotFound,
+            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => {
+                RemoteErrorKind::Full
+            }
             _ => RemoteErrorKind::Server,
         },
         (None, None) if has("Got invalid") || has("Unable to extract metadata") => {
@@ -424,12 +469,41 @@ mod tests {
                 "409 ConditionalRequestConflict: Well.",
             ),
             ("400 Bad Request", xml("BadDigest"), RemoteErrorKind::Damaged, "400 BadDigest: Well."),
+            (
+                "400 Bad Request",
+                xml("KeyTooLongError"),
+                RemoteErrorKind::Url,
+                "400 KeyTooLongError: Well.",
+            ),
+            (
+                "403 Forbidden",
+                xml("NotSignedUp"),
+                RemoteErrorKind::Credentials,
+                "403 NotSignedUp: Well.",
+            ),
+            ("507 Insufficient Storage", String::new(), RemoteErrorKind::Full, "507"),
             ("400 Bad Request", "<html>".to_owned(), RemoteErrorKind::Other, "400"),
         ] {
             let e = RemoteError::new("read", "s3://b/p", &refused(status, &body));
             assert_eq!(e.kind(), kind, "{status} {body}");
             assert_eq!(e.to_string(), format!("cannot read `s3://b/p`: {kind} ({said})"));
         }
+    }
+
+    #[test]
+    fn a_refusal_is_none_of_those_that_pass() {
+        for (status, is_refusal) in [
+            ("400 Bad Request", true),
+            ("403 Forbidden", true),
+            ("404 Not Found", true),
+            ("408 Request Timeout", false),
+            ("429 Too Many Requests", false),
+            ("503 Service Unavailable", false),
+        ] {
+            let e = RemoteError::new("read", "s3://b/p", &refused(status, ""));
+            assert_eq!(e.is_refusal(), is_refusal, "{status}");
+        }
+        assert!(!RemoteError::of("read", "s3://b", RemoteErrorKind::Denied, None).is_refusal());
     }
 
     #[test]
@@ -451,6 +525,8 @@ mod tests {
             RemoteErrorKind::Throttled,
             RemoteErrorKind::Network,
             RemoteErrorKind::PlainHttp,
+            RemoteErrorKind::NoTls,
+            RemoteErrorKind::Full,
         ] {
             assert!(RemoteError::of("read", "s3://b", kind, None).hint().is_some(), "{kind:?}");
         }

@@ -16,6 +16,7 @@ pub mod probe;
 mod read;
 mod scrub;
 mod storage;
+mod unlisted;
 mod url;
 
 use std::sync::Arc;
@@ -49,12 +50,13 @@ pub struct RemoteOptions {
 }
 
 impl Default for RemoteOptions {
+    /// A store that is away is asked for half a minute or so, and for ten seconds at the very least.
     fn default() -> Self {
         Self {
             allow_http: false,
             connect_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_mins(1),
-            retries: 10,
+            retries: 15,
             retry_timeout: Duration::from_mins(3),
         }
     }

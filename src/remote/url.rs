@@ -107,8 +107,12 @@ impl RemoteUrl {
             Some(at) if scheme != Scheme::File => rest.split_at(at),
             _ => (rest, ""),
         };
-        if query.starts_with('#') || (!query.is_empty() && scheme != Scheme::Http) {
-            return Err(refuse(text, "has a query or fragment"));
+        if query.starts_with('#') {
+            let is_web = scheme == Scheme::Http;
+            return Err(refuse(text, if is_web { "has a fragment" } else { "has a `#`" }));
+        }
+        if !query.is_empty() && scheme != Scheme::Http {
+            return Err(refuse(text, "has a query"));
         }
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if host.contains('@') {
@@ -195,7 +199,7 @@ mod tests {
             ),
             (
                 "s3://b/p?key=hush",
-                "cannot use `s3://b/p`: this URL cannot be used (it has a query or fragment)",
+                "cannot use `s3://b/p`: this URL cannot be used (it has a query)",
             ),
             (
                 "https://u:hush@h/p",
@@ -204,6 +208,11 @@ mod tests {
             (
                 "ftp://h/p",
                 "cannot use `ftp://h/p`: this URL cannot be used (it has a scheme that is not known)",
+            ),
+            ("s3://b/p#1/x", "cannot use `s3://b/p`: this URL cannot be used (it has a `#`)"),
+            (
+                "https://h/p#1",
+                "cannot use `https://h/p`: this URL cannot be used (it has a fragment)",
             ),
             (
                 "s3:///p",

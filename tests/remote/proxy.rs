@@ -4,7 +4,7 @@
 //! 1. What is not to go wrong passes byte for byte: the `Host` that the client signed included.
 //! 2. What is in the list is written there before it happens, so that a test that has seen it happen
 //!    finds it there.
-//! 3. Nothing waits for a clock but a stall, and a stall ends with the proxy.
+//! 3. Nothing waits for a clock but a stall, which ends with the proxy, and a server that is away.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -43,6 +43,8 @@ pub(crate) enum Fault {
     LostAnswer,
     /// The server does not know the upload.
     NoSuchUpload,
+    /// The server says 403, and has seen nothing.
+    Denied,
     /// The answer names another `ETag`.
     WrongEtag,
     /// A bit of that byte of the answer's body is another one.
@@ -116,6 +118,8 @@ struct State {
     /// What the clients are connected by, by number, to be cut at the end.
     connections: BTreeMap<u64, TcpStream>,
     ended: bool,
+    /// Until then the server is away.
+    away_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -169,6 +173,11 @@ impl Proxy {
     /// Lets something go wrong from now on, beside what was asked for before.
     pub(crate) fn inject(&self, rule: Rule) {
         self.shared.state.lock().unwrap().rules.push(rule);
+    }
+
+    /// Lets the server say 503 to all that is asked of it, for so long from now on.
+    pub(crate) fn away(&self, duration: Duration) {
+        self.shared.state.lock().unwrap().away_until = Some(Instant::now() + duration);
     }
 
     /// Lets nothing go wrong any more, and forgets what came.
@@ -253,7 +262,8 @@ impl Shared {
         let key = path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key);
         let operation = operation(&method, key, query);
         let mut state = self.state.lock().unwrap();
-        let mut fault = None;
+        let is_away = state.away_until.is_some_and(|until| Instant::now() < until);
+        let mut fault = is_away.then_some(Fault::SlowDown);
         for rule in &mut state.rules {
             let meets = rule.operation.is_none_or(|it| it == operation) && key.contains(&rule.key);
             if !meets || rule.times == 0 || fault.is_some() {
@@ -330,7 +340,7 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
                 shared.stall(FOR_EVER);
                 return Ok(());
             }
-            Some(Fault::Internal | Fault::SlowDown | Fault::NoSuchUpload) => {
+            Some(Fault::Internal | Fault::SlowDown | Fault::NoSuchUpload | Fault::Denied) => {
                 read_body(&mut from_client, head.request_length(), &mut |_| Ok(()))?;
                 refuse(client, shared, index, fault.as_ref())?;
                 continue;
@@ -380,6 +390,7 @@ fn refuse(
     let (status, reason, code) = match fault {
         Some(Fault::SlowDown) => (503, "Slow Down", "SlowDown"),
         Some(Fault::NoSuchUpload) => (404, "Not Found", "NoSuchUpload"),
+        Some(Fault::Denied) => (403, "Forbidden", "AccessDenied"),
         _ => (500, "Internal Server Error", "InternalError"),
     };
     let body = format!(
