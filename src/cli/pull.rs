@@ -106,6 +106,11 @@ fn failed(error: PullError) -> CliError {
         PullError::Storage(error) => PipelineError::Storage(error),
         PullError::Dataset(error) => PipelineError::Dataset(error),
         PullError::Remote(error) => PipelineError::Remote(error),
+        PullError::Space { path, free, needed } => PipelineError::Space {
+            path,
+            free: HumanBytes(free).to_string(),
+            needed: HumanBytes(needed).to_string(),
+        },
         PullError::Stopped => PipelineError::Stopped,
         PullError::Runtime(error) => PipelineError::Runtime(error),
         PullError::NoShard { .. } => {
@@ -186,11 +191,15 @@ fn summary(report: &PullReport) -> String {
     line("rows", HumanCount(report.rows).to_string());
     let before = match report.shards_before {
         0 => String::new(),
-        n => format!("  ({} were here before)", HumanCount(n)),
+        n => format!("  ({} were here before, and were not read again)", HumanCount(n)),
     };
     line("shards", format!("{}{before}", HumanCount(report.shards)));
     line("bytes", HumanBytes(report.bytes).to_string());
     line("received", HumanBytes(report.received_bytes).to_string());
+    if report.shards_before > 0 {
+        let note = "`rowmill verify` reads what was here before and compares it with its sums";
+        line("note", note.to_owned());
+    }
     if !report.complete {
         let all = counted(report.shards_of_dataset, "shard");
         line("note", format!("this is a part of {all}: no sentinel was written"));

@@ -200,12 +200,7 @@ fn report(
     if !findings.is_empty() {
         for finding in &findings {
             let what = if finding.is_damage() { "damage" } else { "unreadable" };
-            let hint = if finding.is_damage() && is_url(&path.to_string_lossy()) {
-                "push the dataset again with `--replace`, from where it is whole"
-            } else {
-                finding.hint()
-            };
-            console.note(&format!("{what}: {finding}\n  hint: {hint}"));
+            console.note(&format!("{what}: {finding}\n  hint: {}", hint(finding)));
         }
         return Err(found(&findings, path));
     }
@@ -289,8 +284,19 @@ fn finding_document(finding: &Finding) -> Value {
         })),
         "what": finding.to_string(),
         "damage": finding.is_damage(),
-        "hint": finding.hint(),
+        "hint": hint(finding),
     })
+}
+
+/// What to do about a finding, also in a store.
+fn hint(finding: &Finding) -> &'static str {
+    if !finding.is_damage() || !is_url(&finding.path.to_string_lossy()) {
+        return finding.hint();
+    }
+    match finding.kind {
+        FindingKind::Unexpected => "delete the object: nothing reads it",
+        _ => "push the dataset again with `--replace`, from where it is whole",
+    }
 }
 
 /// The error that findings end in: damage, if one of them is.

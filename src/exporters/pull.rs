@@ -26,7 +26,7 @@ use crate::dataset::manifest::Manifest;
 use crate::dataset::record::ShardEntry;
 use crate::dataset::sentinel::Sentinel;
 use crate::dataset::{DatasetError, Home, Workplace, reader};
-use crate::remote::{Remote, RemoteStorage, Scheme};
+use crate::remote::{Remote, RemoteStorage};
 use crate::shard::Promise;
 use crate::shard::layout::{self, BLOCK_BYTES};
 use crate::storage::{Storage, parent};
@@ -98,6 +98,8 @@ pub async fn pull(
     let place = on_thread(move || Ok(Workplace::open(disk, home)?)).await?;
     let pull = Arc::new(Pull { session: Arc::new(session), there, place });
     pull.session.live.expect(shards.iter().map(|shard| shard.bytes).sum());
+    let (of_pull, all) = (Arc::clone(&pull), shards.clone());
+    on_thread(move || of_pull.expect_room(&all)).await?;
     pull.prepare().await?;
     let shards_before = pull.shards(&shards).await?;
     if only.is_none() {
@@ -175,6 +177,25 @@ impl Pull {
     /// Where things are until they are whole.
     fn staging(&self) -> PathBuf {
         self.place.home().work().join("pull")
+    }
+
+    /// Refuses to begin what the disk cannot hold.
+    fn expect_room(&self, shards: &[ShardEntry]) -> Result<()> {
+        let (storage, home) = (&self.session.storage, self.place.home());
+        let mut needed: u64 = 0;
+        for shard in shards {
+            if storage.stat(&home.shard(&shard.id).join(layout::COMPLETE))?.is_none() {
+                let begun = storage.list(&self.staging().join(&shard.id))?.unwrap_or_default();
+                let begun = begun.iter().map(|entry| entry.len).sum();
+                needed = needed.saturating_add(shard.bytes.saturating_sub(begun));
+            }
+        }
+        match storage.free_bytes(home.dir())? {
+            Some(free) if free < needed => {
+                Err(PullError::Space { path: home.dir().to_owned(), free, needed })
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn prepare(self: &Arc<Self>) -> Result<()> {
@@ -264,12 +285,6 @@ impl Pull {
     /// The sizes of a shard's files, in the order of its sums; `None` of one that is not there.
     fn lens(&self, folder: &Path, promise: &Promise) -> Result<Vec<Option<u64>>> {
         let storage = &self.there.storage;
-        if self.session.remote.scheme() == Scheme::Http {
-            // Nothing can be listed there.
-            let stat = |(name, _): &(String, _)| storage.stat(&folder.join(name));
-            let found = promise.files.iter().map(stat).collect::<Result<Vec<_>, _>>()?;
-            return Ok(found.into_iter().map(|entry| entry.map(|entry| entry.len)).collect());
-        }
         let listed = storage.list(folder)?.unwrap_or_default();
         let len = |name: &str| listed.iter().find(|it| it.name == name).map(|it| it.len);
         Ok(promise.files.iter().map(|(name, _)| len(name)).collect())

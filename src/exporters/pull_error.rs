@@ -1,5 +1,7 @@
 //! What can go wrong with a pull.
 
+use std::path::PathBuf;
+
 use crate::dataset::DatasetError;
 use crate::remote::{RemoteError, remote_cause};
 use crate::shard::ReadError;
@@ -24,6 +26,16 @@ pub enum PullError {
         number: usize,
         /// How many there are.
         n_shards: usize,
+    },
+    /// The disk has no room for what is to come.
+    #[error("only {free} bytes are free in `{}`, and {needed} are to be pulled", path.display())]
+    Space {
+        /// The folder.
+        path: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that are to come.
+        needed: u64,
     },
     /// The pull was asked to stop.
     #[error("stopped")]

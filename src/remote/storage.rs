@@ -199,6 +199,9 @@ impl Storage for RemoteStorage {
     }
 
     fn list(&self, dir: &Path) -> Result<Option<Vec<Entry>>> {
+        if self.remote.scheme() == Scheme::Http {
+            return self.named(dir);
+        }
         let relative = self.relative("list", dir)?;
         let prefix = self.remote.path(&relative);
         let listed = self.runtime.block_on(self.remote.store().list_with_delimiter(Some(&prefix)));

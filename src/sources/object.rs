@@ -9,6 +9,7 @@
 //!    included.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -69,6 +70,11 @@ fn of_listed(input: &Input, error: RemoteError) -> SourceError {
     match error.kind() {
         RemoteErrorKind::NotFound | RemoteErrorKind::Changed => {
             SourceError::Changed { path: input.path.clone() }
+        }
+        // No fault of the store's: the input is not whole, or does not come whole.
+        RemoteErrorKind::Damaged => {
+            let source = io::Error::new(io::ErrorKind::UnexpectedEof, error);
+            SourceError::Io { path: input.path.clone(), source }
         }
         _ => SourceError::Remote(error),
     }

@@ -19,3 +19,4 @@ mod reading;
 mod servers;
 mod several;
 mod verify;
+mod web;

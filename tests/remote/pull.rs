@@ -97,7 +97,7 @@ fn a_part_of_a_dataset_has_no_sentinel_until_the_rest_is_there() {
         }
         pull.pull("a", &["--shards", "4"]).fails(2, &["there is no shard 4: there are 4"]);
         let rest = pull.pull("a", &[]);
-        assert!(rest.stdout.contains("(2 were here before)"), "{rest:?}");
+        assert!(rest.stdout.contains("(2 were here before, and were not read again)"), "{rest:?}");
         pull.is_there("a", server.name);
     }
 }

@@ -284,6 +284,20 @@ fn an_object_that_changes_while_it_is_read_is_noticed() {
 }
 
 #[test]
+fn an_input_that_never_comes_whole_is_named() {
+    for server in Server::all() {
+        let bucket = server.bucket();
+        let place = put(&bucket);
+        let proxy = bucket.proxy();
+        let environment = bucket.environment(&proxy.endpoint());
+        let short = Rule::new(Fault::ShortBody(5)).on("GetObject").key("csv/a.csv");
+        proxy.inject(short.times(1000));
+        let ran = run(&place, &["run", "csv.toml"], &bucket.url("data"), &environment);
+        ran.fails(1, &["error[input-unreadable]", "csv/a.csv"]);
+    }
+}
+
+#[test]
 fn an_object_that_was_replaced_is_read_again() {
     let Some(server) = Server::moto() else { return };
     let bucket = server.bucket();

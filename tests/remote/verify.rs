@@ -1,4 +1,5 @@
 //! `rowmill verify` at a URL, and what was pushed on its way back.
+#![allow(clippy::disallowed_methods, reason = "a test looks at files as another process left them")]
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
@@ -8,6 +9,7 @@ use super::command::{Place, Ran, files_of};
 use super::datasets::{command, folder, large, size, small};
 use super::harness::wait;
 use super::servers::{Bucket, Server};
+use super::web::Web;
 
 /// Pushes the dataset of `place`, and gives its cache key.
 fn push(place: &Place, bucket: &Bucket) -> String {
@@ -112,4 +114,24 @@ fn a_url_without_a_dataset_is_told_from_a_store_that_refuses() {
             .rowmill(&["verify", "data", "--quick"])
             .fails(2, &["--quick is for datasets at URLs"]);
     }
+}
+
+#[test]
+fn a_web_server_that_cannot_list_is_enough_to_verify_and_pull() {
+    let place = small();
+    let folder = folder(&place, "data");
+    let web = Web::new(place.path("data"));
+    let url = web.url(&format!("texts/{}", folder.file_name().unwrap().to_str().unwrap()));
+    for more in [&[][..], &["--quick"]] {
+        let ran = place.rowmill(&[&["verify", &url], more].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    place.done(&["pull", &url, "back"]);
+    assert!(files_of(&folder) == files_of(&super::datasets::folder(&place, "back")));
+
+    let id = place.json(&["inspect", "data/texts"])["shards"][0]["id"].clone();
+    let shard = folder.join("shards").join(id.as_str().unwrap());
+    place.done(&["verify", &format!("{url}/shards/{}", id.as_str().unwrap())]);
+    std::fs::remove_file(shard.join("shapes.json")).unwrap();
+    place.rowmill(&["verify", &url]).fails(4, &["shapes.json", "is missing"]);
 }
