@@ -148,9 +148,9 @@ codes! {
         "Raise `memory`, or lower `max_row_bytes`, `jobs` or `batch_bytes`; `rowmill plan` shows the parts.",
         "memory = 1048576 bytes (1.00 MiB) cannot hold 1 partition at once";
     DiskTooSmall = "disk-too-small":
-        "The disk has less room than the inputs take.",
-        "`check` expects a dataset of about the size of its inputs.",
-        "Free some space (`rowmill clean` shows what can go), or let `out` be another folder.",
+        "The disk has less room than the inputs take, or what is to be pulled.",
+        "`check` expects a dataset of about the size of its inputs; `pull` knows how many bytes are to come.",
+        "Free some space (`rowmill clean` shows what can go), or let it go to a folder on another disk.",
         "only 1.00 GiB are free in `data`, and the dataset may take 2.00 GiB";
     InputUnreadable = "input-unreadable":
         "The system refused to read an input.",
@@ -588,9 +588,9 @@ codes! {
         "`rowmill verify` names every damage; remove the shard's folder, run the pipeline again, then push.",
         "`data/t/…/x.bin` is not what was sealed, and is not pushed";
     PushConflict = "push-conflict":
-        "Something else stands where an object of the dataset belongs.",
+        "Something else stands where an object of the dataset belongs, or in the folder of a shard.",
         "Somebody has put it there, or changed it since it was pushed.",
-        "Look at who put it there; `rowmill push --replace` puts the file in its place.",
+        "Look at who put it there; `rowmill push --replace` puts the file in its place. What is no file of a shard has to be deleted.",
         "`s3://b/t/…/x.bin` is not the file of that name: 12 bytes, not 4096";
     PushNotKept = "push-not-kept":
         "A store does not have what was sent, or not as it was sent.",
@@ -598,8 +598,8 @@ codes! {
         "Run the same command again; it sends what is missing. Find out who else writes there.",
         "`s3://b/t/…/x.bin` was sent and is not there as it was sent: nothing is there";
     PushOvertaken = "push-overtaken":
-        "Another generation was put in the same place since a push began.",
-        "Two machines push datasets of one cache key. The first that ends counts, the other is refused, so that none is lost silently.",
+        "Another generation was put in the same place since a push began, or since the same generation was pushed from here.",
+        "Two machines push datasets of one cache key. The first that ends counts, the other is refused, and none goes back unasked to a generation that it has pushed before.",
         "Find out which of the two is wanted; `rowmill push --replace` lets the sentinel name this one.",
         "`s3://b/t/…` holds generation 9f… now, put there since the push of 3a… began";
     PushBusy = "push-busy":

@@ -15,7 +15,7 @@ use super::output::{CliError, Console, counted};
 use super::signals::Signals;
 use super::target::Target;
 use crate::config::{PushConfig, Registry};
-use crate::exporters::{Push, PushError, PushLive, PushOptions, PushReport, PushSeen};
+use crate::exporters::{Push, PushError, PushLive, PushOptions, PushReport, PushSeen, Replaced};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::{Remote, RemoteOptions};
 use crate::storage::Local;
@@ -37,7 +37,7 @@ pub struct PushArgs {
     /// Where to: `s3://bucket/prefix`, `gs://…`, `az://…` or `file:///…`; the dataset goes to
     /// `URL/<name>/<cache key>`.
     url: String,
-    /// Size of the parts that large files are sent in, at least 5MiB.
+    /// Size of the parts that large files are sent in, 5MiB to 5GiB.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = part_bytes)]
     part_size: u64,
     /// Parts and small files sent at once; each takes a part's size of memory.
@@ -65,6 +65,9 @@ fn part_bytes(text: &str) -> Result<u64, String> {
     let bytes = bytes(text)?;
     if bytes < MIN_PART_BYTES {
         return Err("stores take parts of 5MiB or more".to_owned());
+    }
+    if bytes > PushConfig::MOST_PART_BYTES {
+        return Err("stores take parts of 5GiB or less".to_owned());
     }
     Ok(bytes)
 }
@@ -101,6 +104,7 @@ pub(super) fn execute(
     // After a second signal requests may still be on their way; what they do is found again.
     runtime.shutdown_background();
     let report = report.map_err(failed)?;
+    warn(&report, console);
     if args.json {
         return console.print_json(&Document { version: REPORT_VERSION, report: &report });
     }
@@ -177,6 +181,18 @@ fn summary(report: &PushReport) -> String {
     text
 }
 
+/// Says on stderr what nobody may have wanted: that somebody else's generation is not current any more.
+pub(super) fn warn(report: &PushReport, console: &Console) {
+    if let Some(replaced) = report.replaced.as_ref().filter(|it| !it.from_here) {
+        let generation = replaced.generation.get(..16).unwrap_or(&replaced.generation);
+        console.note(&format!(
+            "warning: `{}` held generation {generation}, which was not pushed from here; this one \
+             stands in its place now",
+            report.url
+        ));
+    }
+}
+
 /// What a push came to, line by line.
 pub(super) fn lines(report: &PushReport) -> Vec<(&'static str, String)> {
     let objects = |n: u64, bytes: u64| format!("{}, {}", counted(n, "object"), HumanBytes(bytes));
@@ -186,6 +202,11 @@ pub(super) fn lines(report: &PushReport) -> Vec<(&'static str, String)> {
     ];
     if report.skipped_objects > 0 || report.skipped_bytes > 0 {
         lines.push(("there", objects(report.skipped_objects, report.skipped_bytes)));
+    }
+    if let Some(Replaced { generation, from_here }) = &report.replaced {
+        let generation = generation.get(..16).unwrap_or(generation);
+        let whence = if *from_here { "pushed from here before" } else { "pushed from elsewhere" };
+        lines.push(("replaced", format!("generation {generation}, {whence}")));
     }
     let requests = counted(report.requests, "request");
     lines.push(("pushing", format!("{:.2} s, {requests}", report.seconds)));
@@ -216,9 +237,13 @@ mod tests {
 
     #[test]
     fn parts_have_the_least_size_that_stores_take() {
-        for (text, want) in
-            [("16MiB", Some(16 << 20)), ("5MiB", Some(5 << 20)), ("4MiB", None), ("0", None)]
-        {
+        for (text, want) in [
+            ("16MiB", Some(16 << 20)),
+            ("5MiB", Some(5 << 20)),
+            ("4MiB", None),
+            ("0", None),
+            ("6GiB", None),
+        ] {
             assert_eq!(part_bytes(text).ok(), want, "{text}");
         }
         assert_eq!(bytes("1KiB"), Ok(1024));

@@ -56,6 +56,9 @@ pub(super) fn execute(
     // After a second signal blocking threads may still be at work; what they do is recovered from.
     runtime.shutdown_background();
     let report = report?;
+    if let Some(push) = &report.push {
+        super::push::warn(push, console);
+    }
     if args.json {
         return console.print_json(&report);
     }

@@ -36,6 +36,11 @@ pub(super) async fn found(wire: &Wire) -> Result<Option<Before>> {
     Ok(Some(Before { etag, generation }))
 }
 
+/// Whether the sentinel that is in the store says the same, byte for byte.
+async fn is_as(wire: &Wire, bytes: &Bytes) -> Result<bool> {
+    Ok(wire.read(COMPLETE).await?.is_some_and(|(there, _)| there == bytes))
+}
+
 /// Finds out whether conditions are obeyed, by trying them on an object that is there: whatever the
 /// store does, its bytes stay what they are.
 pub(super) async fn probe(wire: &Wire, object: &Object, bytes: Bytes) -> Result<Abilities> {
@@ -63,11 +68,7 @@ pub(super) async fn commit(
     note: &Note,
     abilities: Abilities,
 ) -> Result<()> {
-    let overtaken = |theirs: &str| PushError::Overtaken {
-        url: session.wire.show(""),
-        ours: short(&note.generation).to_owned(),
-        theirs: short(theirs).to_owned(),
-    };
+    let overtaken = |theirs: &str| overtaken(session.wire.show(""), &note.generation, theirs);
     let is_noted = |it: &Before| it.generation == note.generation;
     let mode = match &note.before {
         Some(before) if is_noted(before) => Mode::Replace,
@@ -81,7 +82,11 @@ pub(super) async fn commit(
     for attempt in 0..TRIES {
         if attempt > 0 || mode == Mode::Replace {
             match (found(&session.wire).await?, &note.before) {
-                (Some(there), _) if is_noted(&there) => {
+                // Where things are replaced, more of it may be another than what it names.
+                (Some(there), _)
+                    if is_noted(&there)
+                        && (!session.options.replace || is_as(&session.wire, bytes).await?) =>
+                {
                     session.live.skipped_object(object.bytes);
                     return noted(session, object, there.etag).await;
                 }
@@ -103,6 +108,12 @@ pub(super) async fn commit(
         }
     }
     Err(refusal.map_or_else(|| overtaken("none"), Into::into))
+}
+
+/// The error for a place where somebody else's generation stands.
+pub(super) fn overtaken(url: String, ours: &str, theirs: &str) -> PushError {
+    let (ours, theirs) = (short(ours).to_owned(), short(theirs).to_owned());
+    PushError::Overtaken { url, ours, theirs }
 }
 
 /// Whether a condition was not met, or could not be judged.

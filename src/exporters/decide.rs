@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. An object is left as it is only where its size and a digest of its bytes are those of the file:
 //!    the digest that it carries, or the ETag that was answered when the file's bytes had been sent.
-//! 2. An object that is another is never replaced, unless that was asked for.
+//! 2. An object that is another is never replaced, unless that was asked for. Where it was, only its
+//!    bytes tell whether it is another: what the store says of it may be older than a damage.
 //! 3. An upload is continued only where file and parts are what they were when it was begun.
 
 use super::journal::{Begun, Known};
@@ -63,7 +64,7 @@ pub enum Difference {
 }
 
 /// Decides what is done about `object`, of which the journal knows `known` and the store `remote`.
-/// `may_replace`: what is another is replaced.
+/// `may_replace`: what is another is replaced, and nothing but bytes says what it is.
 #[must_use]
 pub fn decide(
     object: &Object,
@@ -72,13 +73,14 @@ pub fn decide(
     may_replace: bool,
 ) -> Decision {
     let conflict = |difference| {
-        if may_replace { send(object, known) } else { Decision::Conflict(difference) }
+        if may_replace { send(object, known, true) } else { Decision::Conflict(difference) }
     };
     match remote {
-        Remote::Absent => send(object, known),
+        Remote::Absent => send(object, known, may_replace),
         Remote::Listed { bytes, .. } | Remote::Seen { bytes, .. } if *bytes != object.bytes => {
             conflict(Difference::Bytes(*bytes))
         }
+        Remote::Listed { .. } | Remote::Seen { .. } if may_replace => Decision::Compare,
         Remote::Listed { etag, .. } => match known {
             Some(Known::Done(done))
                 if done.b3 == object.b3 && is_same(done.etag.as_deref(), etag.as_deref()) =>
@@ -93,10 +95,10 @@ pub fn decide(
     }
 }
 
-/// How a file is sent that is not there.
-fn send(object: &Object, known: Option<&Known>) -> Decision {
+/// How a file is sent that is not there. Who replaces things goes on with nothing that was begun.
+fn send(object: &Object, known: Option<&Known>, may_replace: bool) -> Decision {
     match known {
-        Some(Known::Begun(begun)) if is_of(begun, object) => Decision::Continue,
+        Some(Known::Begun(begun)) if is_of(begun, object) && !may_replace => Decision::Continue,
         Some(Known::Begun(_)) => Decision::StartOver,
         Some(Known::Done(_)) | None => Decision::Send,
     }
@@ -153,20 +155,26 @@ mod tests {
         let cases: Vec<(&str, Option<Known>, Remote, Decision, Decision)> = vec![
             ("new", None, absent.clone(), Send, Send),
             ("removed there", Some(done(b"ours", Some("1"))), absent.clone(), Send, Send),
-            ("cut off", Some(begun(100, b"ours", 40)), absent.clone(), Continue, Continue),
+            ("cut off", Some(begun(100, b"ours", 40)), absent.clone(), Continue, StartOver),
             ("of another file", Some(begun(100, b"old", 40)), absent.clone(), StartOver, StartOver),
             ("of another size", Some(begun(99, b"ours", 40)), absent.clone(), StartOver, StartOver),
             ("without parts", Some(begun(100, b"ours", 0)), absent, StartOver, StartOver),
-            ("unknown", None, listed(100, Some("1")), Look, Look),
+            ("unknown", None, listed(100, Some("1")), Look, Compare),
             ("unknown, another size", None, listed(7, Some("1")), Conflict(Bytes(7)), Send),
             (
                 "as it was sent",
                 Some(done(b"ours", Some("1"))),
                 listed(100, Some("\"1\"")),
                 Skip,
-                Skip,
+                Compare,
             ),
-            ("changed there", Some(done(b"ours", Some("1"))), listed(100, Some("2")), Look, Look),
+            (
+                "changed there",
+                Some(done(b"ours", Some("1"))),
+                listed(100, Some("2")),
+                Look,
+                Compare,
+            ),
             (
                 "cut there",
                 Some(done(b"ours", Some("1"))),
@@ -174,18 +182,24 @@ mod tests {
                 Conflict(Bytes(7)),
                 Send,
             ),
-            ("no ETag was told", Some(done(b"ours", None)), listed(100, Some("1")), Look, Look),
-            ("no ETags at all", Some(done(b"ours", None)), listed(100, None), Look, Look),
-            ("another was sent", Some(done(b"old", Some("1"))), listed(100, Some("1")), Look, Look),
+            ("no ETag was told", Some(done(b"ours", None)), listed(100, Some("1")), Look, Compare),
+            ("no ETags at all", Some(done(b"ours", None)), listed(100, None), Look, Compare),
+            (
+                "another was sent",
+                Some(done(b"old", Some("1"))),
+                listed(100, Some("1")),
+                Look,
+                Compare,
+            ),
             (
                 "completed, not noted",
                 Some(begun(100, b"ours", 40)),
                 listed(100, Some("1")),
                 Look,
-                Look,
+                Compare,
             ),
-            ("equal", None, seen(100, Some(b"ours")), Skip, Skip),
-            ("other bytes", None, seen(100, Some(b"theirs")), Conflict(Content), Send),
+            ("equal", None, seen(100, Some(b"ours")), Skip, Compare),
+            ("other bytes", None, seen(100, Some(b"theirs")), Conflict(Content), Compare),
             ("other size", None, seen(99, Some(b"ours")), Conflict(Bytes(99)), Send),
             ("no digest", None, seen(100, None), Compare, Compare),
             (
@@ -200,14 +214,14 @@ mod tests {
                 Some(begun(100, b"ours", 40)),
                 seen(100, Some(b"ours")),
                 Skip,
-                Skip,
+                Compare,
             ),
             (
                 "other bytes and begun",
                 Some(begun(100, b"ours", 40)),
                 seen(100, Some(b"theirs")),
                 Conflict(Content),
-                Continue,
+                Compare,
             ),
         ];
         for (name, known, remote, want, replacing) in cases {

@@ -35,6 +35,12 @@ pub enum PushError {
         /// How it differs.
         what: String,
     },
+    /// An object stands in a shard's folder that is none of the shard's.
+    #[error("`{url}` stands in the folder of a shard and is no file of it")]
+    Foreign {
+        /// The object.
+        url: String,
+    },
     /// The store does not have what was sent.
     #[error("`{url}` was sent and is not there as it was sent: {what}")]
     NotKept {
@@ -43,7 +49,8 @@ pub enum PushError {
         /// What was found.
         what: String,
     },
-    /// Somebody else has put a generation there since this push began.
+    /// Somebody else has put a generation there since this push began, or since this generation was
+    /// pushed.
     #[error("`{url}` holds generation {theirs} now, put there since the push of {ours} began")]
     Overtaken {
         /// The dataset.
@@ -83,6 +90,9 @@ impl PushError {
             }
             Self::Conflict { .. } => {
                 "look at who put it there; --replace puts the file in its place"
+            }
+            Self::Foreign { .. } => {
+                "find out who put it there and delete it: a sentinel covers its whole folder"
             }
             Self::NotKept { .. } => "run the same command again; it sends what is missing",
             Self::Overtaken { .. } => {

@@ -9,7 +9,7 @@
 //! 2. A part belongs to the upload whose line has its `begun`; those of others are passed over.
 //! 3. The journal of a place has one writer: who has a [`Journal`] holds its lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,7 @@ pub struct Facts {
     abilities: Option<Abilities>,
     note: Option<Note>,
     objects: BTreeMap<String, Known>,
+    finished: BTreeSet<String>,
 }
 
 impl Facts {
@@ -160,6 +161,12 @@ impl Facts {
     #[must_use]
     pub fn known(&self, object: &str) -> Option<&Known> {
         self.objects.get(object)
+    }
+
+    /// Whether that generation was pushed from here to its end, at any time.
+    #[must_use]
+    pub fn has_finished(&self, generation: &str) -> bool {
+        self.finished.contains(generation)
     }
 
     fn learn(&mut self, seq: u64, entry: Entry) {
@@ -185,7 +192,10 @@ impl Facts {
             Entry::Forgotten { object } => {
                 self.objects.remove(&object);
             }
-            Entry::Finished { .. } => self.note = None,
+            Entry::Finished { generation } => {
+                self.note = None;
+                self.finished.insert(generation);
+            }
         }
     }
 }

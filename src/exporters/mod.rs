@@ -45,6 +45,6 @@ pub use object::{CURRENT_DOCUMENT, DIGEST, Object, ShardObjects};
 pub use pull::{PullReport, pull};
 pub use pull_error::PullError;
 pub use pull_session::{PullLive, PullOptions, PullSeen};
-pub use push::{Push, PushReport};
+pub use push::{Push, PushReport, Replaced};
 pub use quick::Quick;
 pub use session::{PushLive, PushOptions, PushSeen};

@@ -20,7 +20,7 @@ use super::commit;
 use super::decide::{self, is_same};
 use super::error::{PushError, Result};
 use super::exporter::Exporter;
-use super::journal::{Abilities, Known, Note};
+use super::journal::{Abilities, Journal, Known, Note};
 use super::object::{self, Object, ShardObjects};
 use super::send::{create, not_kept, send};
 use super::session::{PushLive, PushOptions, PushSeen, Session, join, on_thread};
@@ -96,8 +96,19 @@ pub struct PushReport {
     pub seconds: f64,
     /// Whether `current.json` names it.
     pub current: bool,
+    /// The generation that was current there until now.
+    pub replaced: Option<Replaced>,
     /// What is not guarded, because the store does not obey conditions.
     pub unguarded: Option<String>,
+}
+
+/// A generation that is not the current one of its place any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Replaced {
+    /// The BLAKE3 of its manifest.
+    pub generation: String,
+    /// Whether it was pushed from this folder. Otherwise somebody else has put it there.
+    pub from_here: bool,
 }
 
 impl Push {
@@ -141,7 +152,7 @@ impl Push {
 impl Exporter {
     /// Pushes the dataset, of which some shards may have been.
     pub(super) async fn push(&self, complete: &Complete) -> Result<PushReport> {
-        let Pushed { abilities, current } = self.steps(complete).await?;
+        let Pushed { abilities, current, replaced } = self.steps(complete).await?;
         let (session, sentinel) = (self.session(), &complete.sentinel);
         let PushSeen { sent_bytes, sent_objects, skipped_bytes, skipped_objects, .. } =
             session.live.seen();
@@ -158,6 +169,7 @@ impl Exporter {
             requests: self.n_requests(),
             seconds: self.elapsed().as_secs_f64(),
             current,
+            replaced,
             unguarded: unguarded(abilities),
         })
     }
@@ -179,12 +191,14 @@ impl Exporter {
         };
         session.live.expect(object.bytes);
         let was_there = note.before.as_ref().is_some_and(|it| it.generation == note.generation);
-        if was_there && is_fresh && session.live.seen().sent_objects == 0 {
+        let is_all_there = was_there && is_fresh && session.live.seen().sent_objects == 0;
+        if is_all_there && !session.options.replace {
             session.live.skipped_object(object.bytes);
         } else {
             work.recount(manifest).await?;
             commit::commit(session, &object, bytes, &note, abilities).await?;
         }
+        let replaced = replaced(session, &note).await?;
         // The link of this machine says whether the cache key is the one that counts.
         let link = session.storage.read_link(&home.current())?;
         let current = link.as_deref() == Some(home.cache_key());
@@ -192,7 +206,7 @@ impl Exporter {
             commit::make_current(self.above(), home.cache_key()).await?;
         }
         session.journal(move |journal| journal.finished(&note.generation)).await?;
-        Ok(Pushed { abilities, current })
+        Ok(Pushed { abilities, current, replaced })
     }
 }
 
@@ -200,6 +214,21 @@ impl Exporter {
 struct Pushed {
     abilities: Abilities,
     current: bool,
+    replaced: Option<Replaced>,
+}
+
+/// The generation in whose place the one that was noted stands now.
+async fn replaced(session: &Session, note: &Note) -> Result<Option<Replaced>> {
+    let Some(generation) = note.before.as_ref().map(|it| it.generation.clone()) else {
+        return Ok(None);
+    };
+    if generation == note.generation || generation.is_empty() {
+        return Ok(None);
+    }
+    let of_facts = generation.clone();
+    let is_finished = move |journal: &mut Journal| Ok(journal.facts().has_finished(&of_facts));
+    let from_here = session.journal(is_finished).await?;
+    Ok(Some(Replaced { generation, from_here }))
 }
 
 /// What is lost where conditions are not obeyed.
@@ -234,6 +263,7 @@ impl Work<'_> {
                 Some(generation) if note.generation == generation => return Ok((note, false)),
                 Some(generation) if note.generation.is_empty() => {
                     generation.clone_into(&mut note.generation);
+                    self.expect_newer(&note).await?;
                     let written = note.clone();
                     self.session.journal(move |journal| journal.note(written)).await?;
                     return Ok((note, false));
@@ -250,9 +280,30 @@ impl Work<'_> {
             return Err(PushError::Conflict { url: self.session.wire.show(COMPLETE), what });
         }
         let note = Note { generation, before };
+        self.expect_newer(&note).await?;
         let written = note.clone();
         self.session.journal(move |journal| journal.note(written)).await?;
         Ok((note, true))
+    }
+
+    /// Refuses to go back: a generation that was pushed from here once, and that somebody else has
+    /// replaced by one that is not known here, does not come to stand in its place again unasked.
+    async fn expect_newer(&self, note: &Note) -> Result<()> {
+        let Some(before) = note.before.clone().filter(|it| it.generation != note.generation) else {
+            return Ok(());
+        };
+        let (ours, theirs) = (note.generation.clone(), before.generation);
+        let replace = self.session.options.replace;
+        let url = self.session.wire.show("");
+        self.session
+            .journal(move |journal| {
+                let facts = journal.facts();
+                if replace || !facts.has_finished(&ours) || facts.has_finished(&theirs) {
+                    return Ok(());
+                }
+                Err(commit::overtaken(url, &ours, &theirs))
+            })
+            .await
     }
 
     /// Sends shards, and the record of each partition whose shards are there.
@@ -366,6 +417,7 @@ pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) ->
     let shard = on_thread(move || ShardObjects::read(&*storage, &place, &asked)).await?;
     let folder = shard.folder();
     let there = session.wire.list(&folder, |_| true).await?;
+    expect_no_others(session, &shard, &there)?;
     let seen = |name: &str| there.get(name).cloned().unwrap_or(decide::Remote::Absent);
     let mut tasks: JoinSet<Result<bool>> = JoinSet::new();
     let mut files = shard.files.iter();
@@ -392,6 +444,21 @@ pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) ->
     send(session, &shard.sentinel, &seen(&shard.sentinel.name)).await?;
     session.remember(id);
     Ok(())
+}
+
+/// Refuses a folder with objects that the sentinel would not cover.
+fn expect_no_others(
+    session: &Session,
+    shard: &ShardObjects,
+    there: &BTreeMap<String, decide::Remote>,
+) -> Result<()> {
+    let is_ours = |name: &String| {
+        *name == shard.sentinel.name || shard.files.iter().any(|object| object.name == *name)
+    };
+    match there.keys().find(|name| !is_ours(name)) {
+        Some(name) => Err(PushError::Foreign { url: session.wire.show(name) }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that the store lists what was sent, as it was sent.

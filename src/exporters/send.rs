@@ -7,7 +7,8 @@
 //!    that was sealed. What is hashed is what is sent: each byte is read once, into memory.
 //! 2. A part that the journal has is not sent again, and its bytes are compared with what was sent.
 //! 3. Whether an upload was completed is settled by looking at the object: an answer that was lost is
-//!    no reason to send anything again.
+//!    no reason to send anything again, and neither is an upload of the journal that the store refuses
+//!    to go on with, whatever it calls that. If the object is not there, the file is begun anew, once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub(super) async fn send(
         decision = decide(object, known.as_ref(), &seen, replace);
     }
     if decision == Decision::Compare {
-        decision = match (session.wire.hash(&object.name).await? == object.b3, replace) {
+        decision = match (hash(session, object).await? == object.b3, replace) {
             (true, _) => Decision::Skip,
             (false, true) => Decision::Send,
             (false, false) => Decision::Conflict(Difference::Content),
@@ -56,6 +57,10 @@ pub(super) async fn send(
     }
     match (decision, known) {
         (Decision::Skip, known) => {
+            if let Some(Known::Begun(begun)) = &known {
+                // What is there needs no upload.
+                forget(session, object, &begun.upload).await?;
+            }
             if !matches!(known, Some(Known::Done(done)) if done.b3 == object.b3)
                 || !matches!(seen, decide::Remote::Listed { .. })
             {
@@ -74,7 +79,7 @@ pub(super) async fn send(
         (Decision::Continue, Some(Known::Begun(begun))) => {
             upload(session, object, Some(begun)).await?;
         }
-        (Decision::StartOver, Some(Known::Begun(begun))) => {
+        (Decision::StartOver | Decision::Send, Some(Known::Begun(begun))) => {
             forget(session, object, &begun.upload).await?;
             whole(session, object).await?;
         }
@@ -82,6 +87,18 @@ pub(super) async fn send(
     }
     session.live.sent_object();
     Ok(true)
+}
+
+/// The digest of the bytes of the object in the place of `object`.
+async fn hash(session: &Session, object: &Object) -> Result<blake3::Hash> {
+    let permit = session.permit().await?;
+    let hash = tokio::select! {
+        biased;
+        () = session.stop.cancelled() => Err(PushError::Stopped),
+        hash = session.wire.hash(&object.name) => hash,
+    };
+    drop(permit);
+    hash
 }
 
 fn etag_of(seen: decide::Remote) -> Option<String> {
@@ -178,7 +195,7 @@ async fn stream(session: &Session, object: &Object) -> Result<()> {
 
 /// Sends a large file in parts that another process can continue.
 async fn upload(session: &Arc<Session>, object: &Object, mut begun: Option<Begun>) -> Result<()> {
-    let mut n_beginnings = 0;
+    let (mut n_beginnings, mut is_journaled) = (0, begun.is_some());
     loop {
         let current = match begun.take() {
             Some(begun) => begun,
@@ -195,6 +212,18 @@ async fn upload(session: &Arc<Session>, object: &Object, mut begun: Option<Begun
                     && n_beginnings < BEGINNINGS =>
             {
                 n_beginnings += 1;
+                let name = object.name.clone();
+                session.journal(move |journal| journal.forgotten(&name)).await?;
+            }
+            Err(PushError::Remote(e)) if is_journaled && e.is_refusal() => {
+                is_journaled = false;
+                // Where it refuses everything, the upload is not what it is about.
+                let Ok(seen) = session.wire.look(&object.name).await else { return Err(e.into()) };
+                if let decide::Remote::Seen { bytes, b3: Some(b3), .. } = &seen
+                    && (*bytes, *b3) == (object.bytes, object.b3)
+                {
+                    return done(session, object, etag_of(seen)).await;
+                }
                 let name = object.name.clone();
                 session.journal(move |journal| journal.forgotten(&name)).await?;
             }

@@ -208,14 +208,13 @@ impl Wire {
         completed.map(drop).map_err(failed)
     }
 
-    /// Lets the store forget an upload. It may have done so already.
+    /// Lets the store forget an upload. It may have done so already, and not every store says it is
+    /// that: whatever it answers that is not its own failure ends the matter.
     pub(super) async fn abort(&self, name: &str, upload: &str) -> Result<(), RemoteError> {
         let Some(store) = self.remote.multipart() else { return Ok(()) };
         let aborted = store.abort_multipart(&self.count(name), &upload.to_owned()).await;
         match aborted.map_err(|e| self.error("abort the upload of", name, &e)) {
-            Err(e) if matches!(e.kind(), RemoteErrorKind::NoUpload | RemoteErrorKind::NotFound) => {
-                Ok(())
-            }
+            Err(e) if e.is_refusal() || e.kind() == RemoteErrorKind::NotFound => Ok(()),
             done => done,
         }
     }

@@ -294,7 +294,7 @@ impl PipelineError {
             ),
             Self::Memory { hint, .. } => Some(hint.clone()),
             Self::Space { .. } => {
-                Some("free some space, or let `out` be another folder".to_owned())
+                Some("free some space, or let it go to a folder on another disk".to_owned())
             }
             Self::Source { source, .. } => source.hint().map(Into::into),
             Self::HookFile { source, .. } => Some(source.hint().map_or_else(
@@ -337,6 +337,7 @@ impl PipelineError {
                 | Self::Push(
                     PushError::Changed { .. }
                         | PushError::Conflict { .. }
+                        | PushError::Foreign { .. }
                         | PushError::NotKept { .. }
                 )
         ) || matches!(self, Self::Remote(error) if error.kind() == RemoteErrorKind::Damaged)

@@ -6,10 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOptions};
 
 use super::command::{Place, Ran, copy, files_of};
+use super::harness::wait;
 use super::proxy::{Fault, Proxy, Request, Rule};
 use super::servers::{Bucket, Server};
 
@@ -292,6 +294,13 @@ fn what_is_another_is_refused_by_name() {
     }
 }
 
+/// The digits of the generation that is built, as people read them.
+fn generation(place: &Place) -> String {
+    let sentinel = std::fs::read(place.current("data", "blobs").join("_COMPLETE")).unwrap();
+    let sentinel: serde_json::Value = serde_json::from_slice(&sentinel).unwrap();
+    sentinel["manifest_b3"].as_str().unwrap()[..16].to_owned()
+}
+
 #[test]
 fn of_two_generations_the_later_is_refused_and_named() {
     let Some(server) = Server::moto() else { return };
@@ -306,13 +315,122 @@ fn of_two_generations_the_later_is_refused_and_named() {
     assert!(killed(&one, &bucket, &proxy));
     let proxy = bucket.proxy();
     assert_eq!(push(&other, &bucket, &proxy.endpoint()).code, 0);
-    let generation = |place: &Place| {
-        let sentinel = std::fs::read(place.current("data", "blobs").join("_COMPLETE")).unwrap();
-        let sentinel: serde_json::Value = serde_json::from_slice(&sentinel).unwrap();
-        sentinel["manifest_b3"].as_str().unwrap()[..16].to_owned()
-    };
     let ran = push(&one, &bucket, &proxy.endpoint());
     ran.fails(3, &["error[push-overtaken]", &generation(&one), &generation(&other)]);
+}
+
+#[test]
+fn a_store_that_is_away_for_ten_seconds_is_waited_for() {
+    let Some(server) = Server::all().next() else { return };
+    let (place, bucket) = (small(), server.bucket());
+    let proxy = bucket.proxy();
+    proxy.away(Duration::from_secs(10));
+    arrives(&place, &bucket, &proxy);
+    assert!(proxy.requests().iter().any(|it| it.status == 503));
+}
+
+#[test]
+fn an_upload_that_the_store_does_not_know_is_begun_anew() {
+    for server in Server::all() {
+        for is_gone in [true, false] {
+            if is_gone && server.name == "moto" {
+                // Moto fails where it does not know an upload.
+                continue;
+            }
+            let (place, bucket) = (of_bytes((5 << 20) + 17), server.bucket());
+            let proxy = bucket.proxy();
+            proxy.inject(Rule::new(Fault::Held).on("CompleteMultipartUpload"));
+            assert!(killed(&place, &bucket, &proxy));
+            let requests = proxy.requests();
+            let part = requests.iter().find(|it| it.operation == "UploadPart").unwrap();
+            let upload = part.query.split('&').find_map(|it| it.strip_prefix("uploadId="));
+            let upload = upload.unwrap().to_owned();
+            let proxy = bucket.proxy();
+            if is_gone {
+                let path = Path::parse(&part.key).unwrap();
+                wait(bucket.store().abort_multipart(&path, &upload)).unwrap();
+            } else {
+                proxy.inject(Rule::new(Fault::Denied).on("CompleteMultipartUpload"));
+            }
+            arrives(&place, &bucket, &proxy);
+            assert_eq!(proxy.count("CreateMultipartUpload"), 1, "{} {is_gone}", server.name);
+        }
+    }
+}
+
+#[test]
+fn replacing_mends_what_only_its_bytes_give_away() {
+    for server in Server::all() {
+        let (place, bucket) = (small(), server.bucket());
+        let proxy = bucket.proxy();
+        arrives(&place, &bucket, &proxy);
+        let wanted = wanted(&place);
+        let (name, bytes) = wanted.iter().find(|(_, bytes)| *bytes == b"small").unwrap();
+        let digest = blake3::hash(bytes).to_hex().to_string();
+        let attributes = Attributes::from_iter([(Attribute::Metadata("b3".into()), digest)]);
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        let path = Path::parse(name).unwrap();
+        wait(bucket.store().put_opts(&path, "smell".into(), options)).unwrap();
+        let verify = || {
+            let url = bucket.url("prefix/blobs");
+            let mut command = place.command(&["verify", &url]);
+            Ran::of(command.envs(bucket.environment(&bucket.endpoint())).output().unwrap())
+        };
+        verify().fails(4, &["--replace"]);
+        let replacing = command(&place, &bucket, &proxy.endpoint(), &["--replace"]).output();
+        assert_eq!(Ran::of(replacing.unwrap()).code, 0, "{}", server.name);
+        assert!(found(&bucket) == wanted, "{}", server.name);
+        assert_eq!(verify().code, 0, "{}", server.name);
+
+        // What is no file of the shard is told, and left to whoever put it there.
+        let (folder, _) = name.rsplit_once('/').unwrap();
+        let stray = Path::parse(format!("{folder}/notes.txt")).unwrap();
+        wait(bucket.store().put(&stray, "mine".into())).unwrap();
+        for more in [&[][..], &["--replace"]] {
+            let ran = command(&place, &bucket, &proxy.endpoint(), more).output().unwrap();
+            Ran::of(ran).fails(4, &["error[push-conflict]", "/notes.txt", "delete it"]);
+        }
+        verify().fails(4, &["/notes.txt", "delete"]);
+    }
+}
+
+#[test]
+fn nobody_goes_back_to_an_older_generation_unasked() {
+    for server in Server::all() {
+        let (one, bucket) = (small(), server.bucket());
+        let (other, endpoint) = (elsewhere(&one), bucket.endpoint());
+        let done = |place: &Place, more: &[&str]| {
+            let ran = Ran::of(command(place, &bucket, &endpoint, more).output().unwrap());
+            assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+            ran
+        };
+        let rebuild = |place: &Place, text: &str| {
+            place.write("in/a", text);
+            place.done(&["run", "p.toml"]);
+        };
+        done(&one, &[]);
+        rebuild(&other, "newer");
+        let ran = done(&other, &[]);
+        let first = generation(&one);
+        assert!(
+            ran.stdout.contains(&format!("generation {first}, pushed from elsewhere")),
+            "{ran:?}"
+        );
+        assert!(ran.stderr.contains(&format!("warning: `{}", bucket.url("prefix"))), "{ran:?}");
+        assert!(ran.stderr.contains(&first), "{ran:?}");
+
+        let ran = push(&one, &bucket, &endpoint);
+        ran.fails(3, &["error[push-overtaken]", &generation(&other), "--replace"]);
+        done(&one, &["--replace"]);
+        // What is new to everybody, and what was pushed from here, may stand in its place.
+        rebuild(&other, "newest");
+        done(&other, &[]);
+        rebuild(&other, "newer");
+        let ran = done(&other, &["--json"]);
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(report["replaced"]["from_here"], true, "{report}");
+        assert!(!ran.stderr.contains("warning"), "{ran:?}");
+    }
 }
 
 #[test]
