@@ -146,6 +146,12 @@ impl Home {
         self.work().join("plan.json")
     }
 
+    /// What sources in object stores listed when the build began.
+    #[must_use]
+    pub fn listing(&self) -> PathBuf {
+        self.work().join("listing.jsonl")
+    }
+
     /// What the last run set out to do.
     #[must_use]
     pub fn run_note(&self) -> PathBuf {

@@ -1,7 +1,8 @@
 //! A dataset: partitions built one by one, and the manifest and sentinel that join them.
 //!
 //! In the order of a build: [`plan`] divides the inputs into partitions, [`home`] makes the folder
-//! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs;
+//! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs,
+//! [`listing`] what stores listed;
 //! [`adopt`] finds the partitions that are built, [`partition`] builds the others, [`record`] is what
 //! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`], made by [`merge`])
 //! and the [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
@@ -25,6 +26,7 @@ pub mod facts;
 pub mod finalize;
 pub mod home;
 pub mod keys;
+pub mod listing;
 pub mod manifest;
 pub mod merge;
 pub mod partition;

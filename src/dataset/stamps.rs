@@ -291,7 +291,11 @@ impl State {
 }
 
 /// The whole lines that begin at `from`, as many as fit into a chunk.
-fn read_chunk<'a>(file: &dyn ReadFile, from: u64, chunk: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+pub(super) fn read_chunk<'a>(
+    file: &dyn ReadFile,
+    from: u64,
+    chunk: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
     let left = usize::try_from(file.len().saturating_sub(from)).unwrap_or(usize::MAX);
     chunk.resize(left.min(CHUNK_BYTES), 0);
     file.read_at(chunk, from)?;

@@ -321,6 +321,24 @@ impl PipelineError {
         }
     }
 
+    /// Whether an input is not what was listed.
+    pub(super) fn is_changed_input(&self) -> bool {
+        let cause = match self {
+            Self::Source { source, .. } => source,
+            Self::Run(failed) => match &**failed {
+                Failed::Cause { source: StageError::Source(source), .. } => source,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        matches!(cause, SourceError::Changed { .. })
+    }
+
+    /// Whether the same command may succeed with the inputs that were listed.
+    pub(super) fn keeps_listing(&self) -> bool {
+        matches!(self.exit_code(), 1 | 75) && !self.is_changed_input()
+    }
+
     /// Whether what was sealed is not there, or not what it was: not to be had by trying again.
     #[must_use]
     pub fn is_damage(&self) -> bool {

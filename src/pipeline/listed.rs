@@ -16,9 +16,11 @@ use super::assembly::SourceStage;
 use super::learned::First;
 use super::{Pipeline, PipelineError};
 use crate::dataset::facts::{Fact, Facts, LearnedFrom, LearnedOutput};
-use crate::dataset::plan as division;
+use crate::dataset::listing::{self, Kept, Listing};
+use crate::dataset::{Workplace, plan as division};
 use crate::fingerprint::{Stamp, types_from_json, types_to_json};
 use crate::inputs::Input;
+use crate::remote::is_url;
 use crate::schema::RowSchema;
 use crate::stages::{Alignment, common_columns};
 
@@ -30,6 +32,8 @@ type Cuts = BTreeMap<String, Fact<Vec<u64>>>;
 pub(super) struct Listed {
     /// When listing began.
     pub(super) at: SystemTime,
+    /// Whether what the build listed when it began was taken for what is in object stores.
+    pub(super) is_kept: bool,
     /// What each source lists.
     pub(super) sources: Vec<ListedSource>,
     /// The columns of every source.
@@ -63,18 +67,54 @@ impl Listed {
 impl Pipeline {
     /// Lists the inputs and types the whole graph: what can be wrong before anything is written.
     pub(super) fn list(&self) -> Result<Listed, PipelineError> {
-        self.list_until(&|| false)
+        self.list_with(Kept::new(), &|| false)
     }
 
-    /// The same, given up where a transform is asked something when the run is stopped.
-    pub(super) fn list_until(
+    /// The same for a run, or for what tells what one would do: what an interrupted build listed in object
+    /// stores is not listed again. Given up where a transform is asked something when the run is stopped.
+    pub(super) fn list_or_go_on(
         &self,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Listed, PipelineError> {
+        let urls = self.sources.iter().filter(|stage| is_url(&stage.root));
+        let roots = urls.map(|stage| (stage.name(), stage.root.as_str())).collect();
+        let kept = listing::read(&*self.storage, &self.home, &roots)?;
+        if kept.is_empty() {
+            return self.list_with(kept, is_stopped);
+        }
+        match self.list_with(kept, is_stopped) {
+            Err(error) if error.is_changed_input() => self.list_with(Kept::new(), is_stopped),
+            listed => listed,
+        }
+    }
+
+    /// Keeps what is listed in object stores for a run that goes on with this one.
+    pub(super) fn keep_listing(
+        &self,
+        place: &Workplace,
+        listed: &[ListedSource],
+    ) -> Result<(), PipelineError> {
+        let all = self.sources.iter().zip(listed).filter(|(stage, _)| is_url(&stage.root));
+        let listings = all.map(|(stage, listed)| {
+            let inputs = &listed.inputs;
+            Listing { source: stage.name(), root: &stage.root, inputs }
+        });
+        Ok(listing::write(place, &listings.collect::<Vec<_>>())?)
+    }
+
+    fn list_with(
+        &self,
+        mut kept: Kept,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Listed, PipelineError> {
         let at = SystemTime::now();
+        let is_kept = !kept.is_empty();
         let mut listed = Vec::new();
         for (stage, place) in self.sources.iter().zip(&self.definition.places) {
-            let inputs = stage.source.list().map_err(|e| stage.error(e))?;
+            let inputs = match kept.remove(stage.name()) {
+                Some(inputs) => inputs,
+                None => stage.source.list().map_err(|e| stage.error(e))?,
+            };
             if inputs.is_empty() && !place.allow_empty {
                 return Err(PipelineError::NoInput {
                     source_name: stage.name().to_owned(),
@@ -106,7 +146,7 @@ impl Pipeline {
             };
             sources.push(ListedSource { inputs, columns: own, alignment });
         }
-        Ok(Listed { at, sources, columns, schema, schemas, learned })
+        Ok(Listed { at, is_kept, sources, columns, schema, schemas, learned })
     }
 
     /// The columns of a source, from the first of its inputs or what was learned from it before.

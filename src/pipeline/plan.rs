@@ -162,7 +162,7 @@ impl Pipeline {
     /// # Errors
     /// As a run that fails before its first row.
     pub fn plan(&self) -> Result<PlanReport, PipelineError> {
-        let plan = self.plan_with(self.list()?, None)?;
+        let plan = self.plan_with(self.list_or_go_on(&|| false)?, None)?;
         self.plan_report(&plan, None)
     }
 
@@ -172,7 +172,7 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::plan`], and records that cannot be read.
     pub fn plan_and_why(&self) -> Result<PlanReport, PipelineError> {
-        let plan = self.plan_with(self.list()?, None)?;
+        let plan = self.plan_with(self.list_or_go_on(&|| false)?, None)?;
         let why = self.why(&plan)?;
         self.plan_report(&plan, Some(why))
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::cache::Caches;
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
-use crate::dataset::{Dataset, RunNote, Workplace, doubt, partition};
+use crate::dataset::{Dataset, RunNote, Workplace, doubt, listing, partition};
 use crate::graph::{Control, Failed, LinkError};
 use crate::schema::{Field, FileRole, Kind};
 use crate::shard::Glance;
@@ -29,6 +29,18 @@ fn settle(place: &Workplace) -> Result<(), PipelineError> {
         warn!("nothing is kept of what was built since the dataset was complete: {why}");
     }
     Ok(())
+}
+
+/// Lets the next run list anew where this one failed for what it listed; gives its error back.
+async fn judge_listing(
+    place: &Arc<Workplace>,
+    error: PipelineError,
+) -> Result<PipelineError, PipelineError> {
+    if !error.keeps_listing() {
+        let place = Arc::clone(place);
+        on_thread(move || Ok(listing::discard(&place)?)).await?;
+    }
+    Ok(error)
 }
 
 /// A plan in the hands of its one writer.
@@ -126,7 +138,7 @@ impl Pipeline {
                 if let Some(export) = export {
                     export.give_up().await;
                 }
-                return Err(error);
+                return Err(judge_listing(&context.place, error).await?);
             }
         };
         info!(rows = report.rows, shards = report.shards, "dataset complete");
@@ -168,12 +180,22 @@ impl Pipeline {
 
     fn prepare(&self, is_stopped: &dyn Fn() -> bool) -> Result<Prepared, PipelineError> {
         // A definition that is wrong leaves no folder behind.
-        let listed = self.list_until(is_stopped)?;
+        let listed = self.list_or_go_on(is_stopped)?;
         self.refuse_memory(&listed)?;
         let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
         // A run that was cut off may not have come to it.
         settle(&place)?;
-        let plan = self.plan_with(listed, Some(&place))?;
+        let is_kept = listed.is_kept;
+        let plan = match self.plan_with(listed, Some(&place)) {
+            Err(error) if !error.keeps_listing() => {
+                listing::discard(&place)?;
+                return Err(error);
+            }
+            planned => planned?,
+        };
+        if !is_kept && plan.partitions.iter().any(|p| !p.is_done()) {
+            self.keep_listing(&place, &plan.sources)?;
+        }
         for done in plan.partitions.iter().filter(|p| p.is_done()) {
             // A run that was cut off may have left what led to the record.
             partition::clear(&place, &done.slot)?;
@@ -308,6 +330,8 @@ impl Pipeline {
             budgets: &budgets,
             allow_empty: self.definition.allow_empty,
         };
+        // Before the sentinel: who finds a complete dataset lists anew.
+        listing::discard(place)?;
         let sentinel = finalize(place, &generation, partitions)?;
         if partitions.len() < plan.partitions.len()
             && let Some(mut note) = RunNote::read(&*self.storage, &self.home)?

@@ -10,7 +10,7 @@ use object_store::signer::Signer;
 use parquet::arrow::ArrowWriter;
 
 use super::command::{Place, Ran, files_of, joined};
-use super::proxy::{Fault, Rule};
+use super::proxy::{Fault, Proxy, Rule};
 use super::servers::{Bucket, Server};
 
 /// Definitions of one dataset each, by kind of source.
@@ -249,6 +249,66 @@ fn what_goes_wrong_on_the_way_changes_nothing() {
         let same = files_of(&place.path("local")) == files_of(&place.path("x"));
         assert!(same, "{}: other bytes", server.name);
     }
+}
+
+/// Runs a definition until it reads one of those objects, and kills it.
+fn run_until(place: &Place, file: &str, key: &str, bucket: &Bucket, proxy: &Proxy) {
+    proxy.inject(Rule::new(Fault::Held).on("GetObject").key(key));
+    let mut command = place.command(&["run", file, "--out", "x"]);
+    command.env("ROOT", bucket.url("data")).envs(bucket.environment(&proxy.endpoint()));
+    let mut child = command.spawn().unwrap();
+    proxy.wait("read of an object", |all| all.iter().any(|it| it.fault.is_some()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_interrupted_build_goes_on_with_what_it_listed() {
+    let Some(server) = Server::moto() else { return };
+    let bucket = server.bucket();
+    let place = put(&bucket);
+    let put = |path: &str, text: &str| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (path, store) = (Path::from(format!("data/{path}")), bucket.store());
+        runtime.block_on(async { store.put(&path, text.to_owned().into()).await.unwrap() });
+    };
+    let proxy = bucket.proxy();
+    run_until(&place, "deep.toml", "texts/b/c/8.txt", &bucket, &proxy);
+    assert_eq!(proxy.count("ListObjects"), 1);
+    put("texts/b/c/new.txt", "new");
+    let (proxy, url) = (bucket.proxy(), bucket.url("data"));
+    let environment = bucket.environment(&proxy.endpoint());
+    let run = |command| run(&place, &[command, "deep.toml", "--out", "x"], &url, &environment);
+    let [planned, ran] = ["plan", "run"].map(run);
+    done(&planned);
+    done(&ran);
+    assert_eq!(proxy.count("ListObjects"), 0, "it lies in the folder");
+    let same_as_local = || {
+        let local = ["run", "deep.toml", "--out", "local"];
+        done(&self::run(&place, &local, "in", &[]));
+        let sentinel = |out| {
+            let mut files = files_of(&place.current(out, "deep"));
+            files.remove(std::path::Path::new("_COMPLETE")).unwrap()
+        };
+        assert_eq!(sentinel("x"), sentinel("local"));
+    };
+    same_as_local();
+    // What is complete and run again lists anew.
+    done(&run("run"));
+    assert_eq!(proxy.count("ListObjects"), 1);
+    place.write("in/texts/b/c/new.txt", "new");
+    same_as_local();
+
+    put("texts/b/c/newer.txt", "newer");
+    run_until(&place, "deep.toml", "texts/b/c/newer.txt", &bucket, &bucket.proxy());
+    put("texts/b/c/newer.txt", "newest");
+    proxy.clear();
+    run("run").fails(1, &["error[input-changed]", "newer.txt"]);
+    assert_eq!(proxy.count("ListObjects"), 0);
+    done(&run("run"));
+    assert_eq!(proxy.count("ListObjects"), 1, "a listing with what has changed does not count");
+    place.write("in/texts/b/c/newer.txt", "newest");
+    same_as_local();
 }
 
 #[test]
