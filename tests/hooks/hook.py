@@ -77,6 +77,12 @@ def rows_in(file):
     return [int(n) for n in open(file).read().split()] if os.path.exists(file) else []
 
 
+if params.get("groups"):
+    group = open("/proc/self/cgroup").read().strip()
+    limit = "/sys/fs/cgroup" + group.removeprefix("0::") + "/memory.max"
+    limit = open(limit).read() if os.path.exists(limit) else "none"
+    with open("groups.txt", "a") as log:
+        log.write(f"{group} {limit.strip()}\n")
 reader = pa.ipc.open_stream(sys.stdin.buffer)
 writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
 late = lagging = None

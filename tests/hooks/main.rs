@@ -6,6 +6,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::print_stderr,
     reason = "tests look at the disk and at processes themselves"
 )]
 
@@ -17,6 +18,7 @@ mod process;
 
 mod answers;
 mod definitions;
+mod groups;
 mod hook;
 mod kills;
 mod kinds;

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -41,14 +41,22 @@ pub(super) fn own_program() -> PathBuf {
 }
 
 /// Becomes the hook that `command` names, below the process `parent`; or, with the number of the open
-/// file that is its `lifeline`, the keeper of one. Gives the exit code to end with.
+/// file that is its `lifeline`, the keeper of one, in the control group `group`. Gives the exit code to
+/// end with.
 ///
 /// # Errors
 /// The program cannot be run, or the parent is gone already. That was said on stdout, where the parent
 /// expects an answer.
-pub fn become_hook(parent: u32, lifeline: Option<u32>, command: &[OsString]) -> io::Result<u8> {
+pub fn become_hook(
+    parent: u32,
+    lifeline: Option<u32>,
+    group: Option<&Path>,
+    command: &[OsString],
+) -> io::Result<u8> {
     let became = match lifeline {
-        Some(lifeline) => keep(lifeline, command),
+        Some(lifeline) => {
+            group.map_or(Ok(()), super::cgroup::enter).and_then(|()| keep(lifeline, command))
+        }
         None => Err(become_program(parent, command)),
     };
     if let Err(error) = &became {

@@ -20,6 +20,7 @@
 
 mod answer;
 mod call;
+mod cgroup;
 pub(super) mod command;
 mod error;
 mod exec;

@@ -25,6 +25,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::SchemaRef;
 use rustix::io::FdFlags;
 
+use super::cgroup::Group;
 use super::exec::{SUBCOMMAND, own_program};
 use super::notice::printable;
 use super::spares::Spares;
@@ -87,10 +88,14 @@ pub(super) struct Launch {
 
 impl Launch {
     /// The keeper of a process, with its end of the lifeline.
-    fn command(&self, lifeline: &PipeReader) -> Command {
+    fn command(&self, lifeline: &PipeReader, group: Option<&Group>) -> Command {
         let (parent, lifeline) = (std::process::id().to_string(), lifeline.as_raw_fd().to_string());
         let mut command = Command::new(own_program());
-        command.arg(SUBCOMMAND).args(["--lifeline", &lifeline, &parent, "--"]).args(&self.command);
+        command.arg(SUBCOMMAND).args(["--lifeline", &lifeline]);
+        if let Some(group) = group {
+            command.arg("--group").arg(group.dir());
+        }
+        command.args([&parent, "--"]).args(&self.command);
         command.current_dir(&self.folder).env_clear();
         let taken = USUAL.iter().copied().chain(self.env.iter().map(String::as_str));
         for name in taken {
@@ -252,9 +257,10 @@ impl Pool {
         // The one end is the process's own, the other is held here alone: it closes whatever happens.
         let (its_end, our_end) = io::pipe()?;
         rustix::io::fcntl_setfd(&its_end, FdFlags::empty())?;
-        let child = self.starter.start(self.launch.command(&its_end))?;
+        let group = self.launch.limits.memory.and_then(Group::new);
+        let child = self.starter.start(self.launch.command(&its_end, group.as_ref()))?;
         let (name, limits) = (self.launch.name.clone(), self.launch.limits);
-        let started = Started { child, lifeline: our_end, name, number };
+        let started = Started { child, group, lifeline: our_end, name, number };
         held.worker = Some(Worker::new(started, input, limits, self.spares.clone())?);
         let worker = held.worker.take();
         std::mem::forget(held);

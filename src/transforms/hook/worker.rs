@@ -26,6 +26,7 @@ use arrow_schema::SchemaRef;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tracing::{info, warn};
 
+use super::cgroup::Group;
 use super::frames::{Broken, Frame, Frames, Garbled, HEAD_BYTES, Output};
 use super::notice::{Notice, NoticeKind, printable};
 use super::numbered::Numbered;
@@ -116,6 +117,8 @@ enum Event {
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) child: Child,
+    /// Its control group, which limits its memory.
+    pub(super) group: Option<Group>,
     /// Our end of it.
     pub(super) lifeline: PipeWriter,
     /// The hook's.
@@ -141,6 +144,8 @@ pub(super) struct Worker {
     started: Instant,
     is_new: bool,
     has_raised: bool,
+    /// Goes after the process.
+    group: Option<Group>,
 }
 
 impl Worker {
@@ -151,7 +156,7 @@ impl Worker {
         limits: Limits,
         spares: Spares,
     ) -> std::io::Result<Self> {
-        let Started { mut child, lifeline, name, number } = started;
+        let Started { mut child, group, lifeline, name, number } = started;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (batches, to_write) = sync_channel(1);
         let (tell, events) = sync_channel(2);
@@ -176,6 +181,7 @@ impl Worker {
             started,
             is_new,
             has_raised,
+            group,
         };
         let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
             return Err(std::io::Error::other("it has no pipes"));
@@ -251,7 +257,8 @@ impl Worker {
                     let is_over = |most: u64| {
                         bytes_below(Pid::from_child(&self.child)).is_some_and(|n| n > most)
                     };
-                    if let Some(most) = self.limits.memory.filter(|most| is_over(*most)) {
+                    let polled = self.limits.memory.filter(|_| self.group.is_none());
+                    if let Some(most) = polled.filter(|most| is_over(*most)) {
                         return Err(Failure::Memory(most));
                     }
                     if since.elapsed() > self.limits.timeout {
@@ -328,6 +335,10 @@ impl Worker {
         }
         let has_ended = self.has_ended();
         self.kill();
+        let overrun = self.group.as_ref().is_some_and(Group::has_overrun);
+        if let Some(most) = self.limits.memory.filter(|_| overrun) {
+            return Failure::Memory(most);
+        }
         Failure::Died(match self.child.wait() {
             Ok(status) if has_ended => how(status),
             _ => "it closed its input or output and lived on".to_owned(),
