@@ -93,6 +93,21 @@ fn check_rows(reader: &FieldReader, want: &Want, start: usize) {
     }
 }
 
+/// Compares rows that are read in pieces with those of the mapped files.
+fn check_picked(shard: &Shard, index: usize, mapped: &FieldReader, want: &Want, start: usize) {
+    let all: Vec<u64> = (0..shard.n_rows()).collect();
+    check_rows(&shard.read_rows(index, &all).unwrap(), want, start);
+    // Some more than once, in no order.
+    let some: Vec<u64> = all.iter().rev().step_by(2).chain(all.iter().take(3)).copied().collect();
+    let picked = shard.read_rows(index, &some).unwrap();
+    assert_eq!(picked.n_rows(), some.len() as u64);
+    for (at, row) in (0..).zip(&some) {
+        assert_eq!(picked.value(at).unwrap(), mapped.value(*row).unwrap(), "row {row}");
+    }
+    assert!(shard.read_rows(index, &[shard.n_rows()]).is_err());
+    assert_eq!(shard.n_values(index).unwrap(), mapped.n_values() as u64);
+}
+
 proptest! {
     #![proptest_config(config(150))]
 
@@ -113,8 +128,10 @@ proptest! {
             prop_assert_eq!(verify_shard(&memory, shard.path()), Ok(shard.clone()));
             let shard = Shard::open(Arc::clone(&memory), shard.path()).unwrap();
             prop_assert_eq!(shard.schema().as_ref(), &case.schema);
-            for (field, want) in case.schema.fields().iter().zip(&case.want) {
-                check_rows(shard.field(&field.name).unwrap(), want, start);
+            for (index, (field, want)) in case.schema.fields().iter().zip(&case.want).enumerate() {
+                let reader = shard.field(&field.name).unwrap();
+                check_rows(reader, want, start);
+                check_picked(&shard, index, reader, want, start);
             }
             let middle = shard.n_rows() / 2;
             batches.push(shard.record_batch(0..middle).unwrap());

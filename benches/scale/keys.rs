@@ -42,7 +42,7 @@ pub(crate) fn measure(out: &Path, n_keys: u64, n_shards: u64) -> Result<Vec<Figu
         let began = Instant::now();
         for _ in 0..n {
             let (shard, row) = (numbers.below(n_shards), numbers.below(rows));
-            let mut found = index.rows(hash(shard, row));
+            let mut found = index.rows(hash(shard, row))?;
             if !found.any(|it| (u64::from(it.0), u64::from(it.1)) == (shard, row)) {
                 return Err(format!("row {row} of shard {shard} is not found").into());
             }

@@ -17,7 +17,8 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Arguments of `rowmill cat`.
 #[derive(Debug, Args)]
 pub struct CatArgs {
-    /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
+    /// A dataset's folder (or the one that holds `current`), a shard's, a definition, or the URL of a
+    /// dataset or shard.
     path: PathBuf,
     /// Rows to print, counted from 0: `7`, `10..20` (without 20), `10..`, or several with commas.
     #[arg(long, value_name = "ROWS", default_value = "..")]

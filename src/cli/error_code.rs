@@ -179,9 +179,10 @@ fn of_read(error: &ReadError) -> Code {
         ReadError::Schema { .. } => Code::ShardSchema,
         ReadError::NoRow { .. } => Code::NoSuchRow,
         ReadError::NoField { .. } => Code::NoSuchField,
-        ReadError::OtherKind { .. } | ReadError::BufferSize { .. } | ReadError::NoKey(_) => {
-            Code::ReadMisuse
-        }
+        ReadError::OtherKind { .. }
+        | ReadError::BufferSize { .. }
+        | ReadError::NoKey(_)
+        | ReadError::Unmapped { .. } => Code::ReadMisuse,
     }
 }
 

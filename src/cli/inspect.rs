@@ -22,7 +22,8 @@ const SHOWN: usize = 200;
 /// Arguments of `rowmill inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A dataset's folder (or the one that holds `current`), a shard's, or a definition.
+    /// A dataset's folder (or the one that holds `current`), a shard's, a definition, or the URL of a
+    /// dataset or shard.
     path: PathBuf,
     /// Print this row instead, counted from 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

@@ -11,7 +11,7 @@ use super::target::{Target, age, ago, iso};
 use crate::dataset::difference::{Difference, differences};
 use crate::dataset::survey::KeySurvey;
 use crate::pipeline::{PipelineError, REPORT_VERSION};
-use crate::storage::Local;
+use crate::storage::Storage;
 
 /// Settings of a key that are listed for people.
 const LISTED: usize = 12;
@@ -42,8 +42,8 @@ pub(super) struct KeyReport {
 
 /// All cache keys below the target's folder, the youngest first. Each is compared with the
 /// definition that was given, or with that of the key that is asked for.
-pub(super) fn keys(target: &Target) -> Result<Vec<KeyReport>, CliError> {
-    let mut found = target.located.survey(&Local).map_err(PipelineError::from)?;
+pub(super) fn keys(target: &Target, storage: &dyn Storage) -> Result<Vec<KeyReport>, CliError> {
+    let mut found = target.located.survey(storage).map_err(PipelineError::from)?;
     found.sort_by_key(|it| std::cmp::Reverse(it.modified));
     let wanted = match &target.definition {
         Some(definition) => Some(definition.clone()),

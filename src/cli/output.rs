@@ -95,7 +95,7 @@ impl From<PipelineError> for CliError {
 impl CliError {
     /// Why rows cannot be read.
     pub(super) fn reading(error: PipelineError) -> Self {
-        Self::Reading(Box::new(error))
+        Self::Reading(Box::new(error.of_store()))
     }
 
     /// What to do about it, where that is known.

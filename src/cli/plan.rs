@@ -11,6 +11,7 @@ use super::{DefinitionArgs, keys, why};
 use crate::config::Registry;
 use crate::fingerprint::Fingerprinting;
 use crate::pipeline::{HookBound, MemoryBound, PartitionState, PlanReport};
+use crate::storage::Local;
 
 /// Partitions that are listed one by one; the rest is summed up.
 const LISTED: usize = 20;
@@ -45,7 +46,7 @@ pub(super) fn execute(
     let pipeline = if args.retry_rejects { pipeline.retrying_rejects() } else { pipeline };
     if args.keys {
         let target = Target::of_pipeline(&pipeline);
-        return keys::print(&target, &keys::keys(&target)?, args.json, console);
+        return keys::print(&target, &keys::keys(&target, &Local)?, args.json, console);
     }
     let report = if args.why { pipeline.plan_and_why()? } else { pipeline.plan()? };
     if args.json { console.print_json(&report) } else { console.print(&text(&report)) }

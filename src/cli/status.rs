@@ -12,8 +12,10 @@ use super::output::{CliError, Console, counted, unanswered};
 use super::target::{Target, age, ago, iso};
 use crate::config::Registry;
 use crate::dataset::status::{BuildStatus, CompleteGeneration, Status};
-use crate::pipeline::{PipelineError, REPORT_VERSION};
-use crate::storage::Local;
+use crate::exporters::storage_at;
+use crate::pipeline::REPORT_VERSION;
+use crate::remote::{BlockCacheOptions, RemoteOptions, is_url};
+use crate::storage::{Local, Storage};
 
 /// Open partitions that are listed one by one.
 const LISTED: usize = 20;
@@ -21,7 +23,7 @@ const LISTED: usize = 20;
 /// Arguments of `rowmill status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// A dataset's folder (or the one that holds `current`), or a definition.
+    /// A dataset's folder (or the one that holds `current`), a definition, or the URL of a dataset.
     path: PathBuf,
     /// Print a JSON document.
     #[arg(long)]
@@ -34,9 +36,20 @@ pub(super) fn execute(
     registry: Registry,
     console: &Console,
 ) -> Result<(), CliError> {
-    let target = Target::of(&args.path, registry)?;
-    let status = Status::of(&Local, &target.home).map_err(PipelineError::from)?;
-    let keys = keys::keys(&target)?;
+    let there = match args.path.to_str().filter(|path| is_url(path)) {
+        None => None,
+        Some(url) => {
+            let (remote, cache) = (RemoteOptions::default(), BlockCacheOptions::default());
+            let there = storage_at(url, &remote, cache);
+            Some(there.map_err(|e| CliError::reading(e.into()))?)
+        }
+    };
+    let (storage, target): (&dyn Storage, _) = match &there {
+        None => (&Local, Target::of(&args.path, registry)?),
+        Some(there) => (there, Target::in_storage(there, there.root())?),
+    };
+    let status = Status::of(storage, &target.home).map_err(|e| CliError::reading(e.into()))?;
+    let keys = keys::keys(&target, storage)?;
     if args.json {
         console.print_json(&document(&target, &status, &keys))
     } else {
@@ -49,7 +62,11 @@ fn state(status: &Status) -> &'static str {
     match (&status.holder, &status.generation, &status.build) {
         (Some(_), ..) => "running",
         (None, Some(_), None) => "complete",
-        (None, None, Some(build)) if build.began.is_none() && build.open.is_empty() => "new",
+        (None, None, Some(build))
+            if build.began.is_none() && build.open.is_empty() && build.n_done == 0 =>
+        {
+            "new"
+        }
         _ => "stopped",
     }
 }
@@ -127,6 +144,9 @@ fn text(target: &Target, status: &Status, keys: &[KeyReport]) -> String {
     line("dataset", target.home.dir().display().to_string());
     let state = match (state(status), &status.holder) {
         ("running", Some(holder)) => format!("running ({holder})"),
+        ("stopped", _) if is_url(&target.home.dir().to_string_lossy()) => {
+            "incomplete: `rowmill push` goes on with it".to_owned()
+        }
         ("stopped", _) => "stopped: `rowmill run` goes on from here".to_owned(),
         ("new", _) => "nothing is built yet".to_owned(),
         (state, _) => state.to_owned(),
@@ -136,7 +156,7 @@ fn text(target: &Target, status: &Status, keys: &[KeyReport]) -> String {
         generation(it, &mut line);
     }
     if let Some(it) = &status.build
-        && (it.began.is_some() || !it.open.is_empty())
+        && (it.began.is_some() || !it.open.is_empty() || it.n_done > 0)
     {
         build(it, &mut line);
     }

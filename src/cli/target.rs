@@ -12,8 +12,8 @@ use super::output::CliError;
 use crate::config::Registry;
 use crate::dataset::survey::Located;
 use crate::dataset::{Home, RunNote};
-use crate::pipeline::{Pipeline, PipelineError, RunOverrides};
-use crate::storage::Local;
+use crate::pipeline::{Pipeline, RunOverrides};
+use crate::storage::{Local, Storage};
 
 /// What a path on the command line means.
 pub(super) struct Target {
@@ -35,8 +35,13 @@ impl Target {
                 registry,
             )?));
         }
-        let located = Located::at(&Local, path).map_err(PipelineError::from)?;
-        let home = located.home(&Local).map_err(PipelineError::from)?;
+        Self::in_storage(&Local, path)
+    }
+
+    /// Takes a path for a folder of `storage`.
+    pub(super) fn in_storage(storage: &dyn Storage, path: &Path) -> Result<Self, CliError> {
+        let located = Located::at(storage, path).map_err(|e| CliError::reading(e.into()))?;
+        let home = located.home(storage).map_err(|e| CliError::reading(e.into()))?;
         Ok(Self { located, home, definition: None })
     }
 

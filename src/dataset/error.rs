@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use crate::books::{OverBudget, Unbalanced};
-use crate::shard::{ReadError, ShardError};
-use crate::storage::StorageError;
+use crate::shard::{DAMAGED_ELSEWHERE, ReadError, ShardError};
+use crate::storage::{StorageError, is_elsewhere};
 
 /// What every operation on a dataset returns.
 pub type Result<T, E = DatasetError> = std::result::Result<T, E>;
@@ -168,9 +168,13 @@ impl DatasetError {
                 "wait until it ends or stop it; a run that was killed holds no lock"
             }
             Self::NotALink { .. } => "move it away and run again",
+            Self::NoDataset { path, .. } if is_elsewhere(path) => {
+                "name URL/NAME or URL/NAME/KEY of a dataset that was pushed as a whole"
+            }
             Self::NoDataset { .. } => {
                 "run the pipeline until it ends with exit code 0, or check the path"
             }
+            Self::Damaged { path, .. } if is_elsewhere(path) => DAMAGED_ELSEWHERE,
             Self::Damaged { .. } => "it was changed after it was written; delete it and run again",
             Self::Version { .. } => "use the version of rowmill that wrote it, or a later one",
             Self::Unfinished { .. } => "run the same command again; it continues",

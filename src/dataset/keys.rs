@@ -8,13 +8,17 @@
 //! 2. A lookup touches a page of the starts and one or two of the entries: hashes are evenly spread,
 //!    so an entry stands close to where its hash says.
 //! 3. Rows with equal hashes were compared by their keys: no two rows of an index have one key.
+//! 4. Where it cannot be mapped, what it says is settled by the keys of the rows; that it says nothing is
+//!    believed when it was read twice, because no sum covers a piece of it.
 
+use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::error::{DatasetError, Result};
-use crate::storage::Storage;
+use crate::storage::{Blocks, Distant, DistantFile, ReadFile, Storage, parent};
 
 /// How many values the top bits of a hash have.
 pub(super) const BUCKETS: usize = 1 << 16;
@@ -25,20 +29,48 @@ const STARTS_BYTES: usize = (BUCKETS + 1) * 8;
 /// Bytes of an entry: `u64` hash, `u32` shard, `u32` row.
 pub(super) const ENTRY_BYTES: usize = 16;
 
-/// A key index that is mapped for reading.
+/// Bytes that are read together of an index that cannot be mapped.
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// A key index that is open for reading.
 #[derive(Debug, Clone)]
 pub struct KeyIndex {
-    bytes: Bytes,
+    bytes: IndexBytes,
 }
 
+#[derive(Debug, Clone)]
+enum IndexBytes {
+    Mapped(Bytes),
+    /// The file, and once more for a second look.
+    Distant(Arc<dyn ReadFile>, Arc<dyn ReadFile>),
+}
+
+type Entry = [u8; ENTRY_BYTES];
+
 impl KeyIndex {
-    /// Maps the index of `n_rows` rows.
+    /// Opens the index of `n_rows` rows, mapped where files can be.
     ///
     /// # Errors
     /// [`DatasetError::Damaged`] if it is not there or has another size.
     pub fn open(storage: &dyn Storage, path: &Path, n_rows: u64) -> Result<Self> {
+        if let Some(distant) = storage.distant() {
+            return Self::open_distant(distant, path, n_rows);
+        }
         Self::check_size(storage, path, n_rows)?;
-        Ok(Self { bytes: storage.map(path)? })
+        Ok(Self { bytes: IndexBytes::Mapped(storage.map(path)?) })
+    }
+
+    fn open_distant(storage: &dyn Distant, path: &Path, n_rows: u64) -> Result<Self> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let mut found = storage.look(parent(path), &[name])?;
+        let file: Option<DistantFile> = found.pop().flatten();
+        check_len(path, n_rows, file.as_ref().map(|file| file.len))?;
+        let Some(file) = file else { return Err(not_there(path)) };
+        let open = || -> Result<Arc<dyn ReadFile>> {
+            let blocks = Blocks { bytes: BLOCK_BYTES, crcs: None };
+            Ok(storage.open_blocks(path, &file, blocks)?.into())
+        };
+        Ok(Self { bytes: IndexBytes::Distant(open()?, open()?) })
     }
 
     /// Checks that the index of `n_rows` rows is there and has its size.
@@ -46,35 +78,94 @@ impl KeyIndex {
     /// # Errors
     /// As [`KeyIndex::open`].
     pub fn check_size(storage: &dyn Storage, path: &Path, n_rows: u64) -> Result<()> {
-        let Some(entry) = storage.stat(path)? else {
-            return Err(DatasetError::damaged(path, "it is not there, and the manifest names it"));
-        };
-        let want = n_rows.checked_mul(ENTRY_BYTES as u64);
-        let want = want.and_then(|n| n.checked_add(STARTS_BYTES as u64));
-        if want != Some(entry.len) {
-            let message = format!("{} bytes are not an index of {n_rows} rows", entry.len);
-            return Err(DatasetError::damaged(path, message));
-        }
-        Ok(())
+        check_len(path, n_rows, storage.stat(path)?.map(|entry| entry.len))
     }
 
     /// Shard and row of every row whose key has this hash.
-    pub fn rows(&self, hash: u64) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let (entries, _) = self.bytes.get(STARTS_BYTES..).unwrap_or_default().as_chunks();
-        let bucket = bucket_of(hash);
-        let (from, to) = (self.start(bucket), self.start(bucket + 1));
-        let bucket: &[[u8; ENTRY_BYTES]] = entries.get(from..to).unwrap_or_default();
-        let is_below = |at: usize| bucket.get(at).is_some_and(|entry| entry_of(entry).0 < hash);
-        let first = first_of(bucket.len(), hash, is_below);
-        let found = bucket.get(first..).unwrap_or_default().iter().map(entry_of);
-        found.take_while(move |entry| entry.0 == hash).map(|(_, shard, row)| (shard, row))
+    ///
+    /// # Errors
+    /// The storage's, where it is not mapped.
+    pub fn rows(&self, hash: u64) -> Result<impl Iterator<Item = (u32, u32)> + use<'_>> {
+        let found = match &self.bytes {
+            IndexBytes::Mapped(bytes) => Cow::Borrowed(in_bytes(bytes, hash)),
+            IndexBytes::Distant(file, _) => Cow::Owned(in_file(&**file, hash)?),
+        };
+        Ok(places(found))
     }
 
-    fn start(&self, bucket: usize) -> usize {
-        let bytes = self.bytes.get(bucket * 8..bucket * 8 + 8);
-        let start = bytes.and_then(|b| b.try_into().ok()).map_or(0, i64::from_le_bytes);
-        usize::try_from(start).unwrap_or_default()
+    /// The same by a second look, for who has not found there what was looked for; nothing where a second
+    /// look sees what the first has seen.
+    ///
+    /// # Errors
+    /// As [`KeyIndex::rows`].
+    pub fn rows_again(&self, hash: u64) -> Result<impl Iterator<Item = (u32, u32)> + use<'_>> {
+        let found = match &self.bytes {
+            IndexBytes::Mapped(_) => Vec::new(),
+            IndexBytes::Distant(_, file) => in_file(&**file, hash)?,
+        };
+        Ok(places(Cow::Owned(found)))
     }
+}
+
+fn places(entries: Cow<'_, [Entry]>) -> impl Iterator<Item = (u32, u32)> + use<'_> {
+    (0..entries.len()).filter_map(move |at| {
+        let (_, shard, row) = entry_of(entries.get(at)?);
+        Some((shard, row))
+    })
+}
+
+/// The entries with this hash in the bytes of an index.
+fn in_bytes(bytes: &Bytes, hash: u64) -> &[Entry] {
+    let start = |bucket: usize| start_of(bytes.get(bucket * 8..bucket * 8 + 8).unwrap_or_default());
+    let (entries, _) = bytes.get(STARTS_BYTES..).unwrap_or_default().as_chunks();
+    let bucket = bucket_of(hash);
+    in_bucket(entries.get(start(bucket)..start(bucket + 1)).unwrap_or_default(), hash)
+}
+
+/// The same of a file: its bucket is read.
+fn in_file(file: &dyn ReadFile, hash: u64) -> Result<Vec<Entry>> {
+    let mut ends = [0; 16];
+    file.read_at(&mut ends, bucket_of(hash) as u64 * 8)?;
+    let (from, to) = ends.split_at(8);
+    let bytes_of = |start: usize| (start as u64).saturating_mul(ENTRY_BYTES as u64);
+    let (from, to) = (bytes_of(start_of(from)), bytes_of(start_of(to)));
+    let room = file.len().saturating_sub(STARTS_BYTES as u64);
+    if from >= to || to > room {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(usize::MAX)];
+    file.read_at(&mut bytes, STARTS_BYTES as u64 + from)?;
+    Ok(in_bucket(bytes.as_chunks().0, hash).to_vec())
+}
+
+/// The entries with this hash in a bucket.
+fn in_bucket(bucket: &[Entry], hash: u64) -> &[Entry] {
+    let is_below = |at: usize| bucket.get(at).is_some_and(|entry| entry_of(entry).0 < hash);
+    let first = first_of(bucket.len(), hash, is_below);
+    let found = bucket.get(first..).unwrap_or_default();
+    let n = found.iter().take_while(|entry| entry_of(entry).0 == hash).count();
+    found.get(..n).unwrap_or_default()
+}
+
+/// One of the starts.
+fn start_of(bytes: &[u8]) -> usize {
+    let start = bytes.try_into().map_or(0, i64::from_le_bytes);
+    usize::try_from(start).unwrap_or_default()
+}
+
+fn not_there(path: &Path) -> DatasetError {
+    DatasetError::damaged(path, "it is not there, and the manifest names it")
+}
+
+fn check_len(path: &Path, n_rows: u64, len: Option<u64>) -> Result<()> {
+    let Some(len) = len else { return Err(not_there(path)) };
+    let want = n_rows.checked_mul(ENTRY_BYTES as u64);
+    let want = want.and_then(|n| n.checked_add(STARTS_BYTES as u64));
+    if want == Some(len) {
+        return Ok(());
+    }
+    let message = format!("{len} bytes are not an index of {n_rows} rows");
+    Err(DatasetError::damaged(path, message))
 }
 
 /// The value of the top bits of a hash.

@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. A dataset opens only with its sentinel and the manifest that the sentinel names.
 //! 2. Opening reads the manifest and nothing else: a shard is opened when it is first asked for.
-//! 3. Memory grows with the number of shards, never with that of rows.
+//! 3. Memory grows with the number of shards, never with that of rows, but for those that are asked for.
 //! 4. There is neither thread nor file position in it: an open dataset may be used from many threads,
 //!    and on both sides of a fork.
 
@@ -24,12 +24,20 @@ use super::selection::Selection;
 use super::sentinel::Sentinel;
 use crate::schema::{Field, RowSchema};
 use crate::shard::{Key, ReadError, Shard, layout};
-use crate::storage::{Local, Storage, usable_memory};
+use crate::storage::{EntryKind, Local, Storage, side_by_side, usable_memory};
+
+/// Folders that are named where no dataset is.
+const NAMED: usize = 5;
+
+/// Bytes of rows that are read at once where nothing can be mapped.
+const PIECE_BYTES: u64 = 32 << 20;
 
 /// A complete dataset, opened for reading.
 #[derive(Debug)]
 pub struct Dataset {
     storage: Arc<dyn Storage>,
+    /// Whether its shards cannot be mapped, and are not in memory.
+    is_distant: bool,
     dir: PathBuf,
     sentinel: Sentinel,
     head: DatasetLine,
@@ -71,6 +79,7 @@ impl Dataset {
         }
         let shards = manifest.shards.iter().map(|_| OnceLock::new()).collect();
         Ok(Self {
+            is_distant: storage.distant().is_some(),
             storage,
             dir,
             sentinel,
@@ -130,6 +139,21 @@ impl Dataset {
     pub fn rows_of(&self, shard: usize) -> Range<u64> {
         let at = |i| self.starts.get(i).copied().unwrap_or(self.head.rows);
         at(shard)..at(shard.saturating_add(1))
+    }
+
+    /// Whether it is too far away to be mapped. Then rows are read by [`select`](Dataset::select),
+    /// [`scan`](Dataset::scan) and [`find`](Dataset::find), or of a shard by
+    /// [`read_rows`](Shard::read_rows); only the blocks that hold them travel.
+    #[must_use]
+    pub fn is_distant(&self) -> bool {
+        self.is_distant
+    }
+
+    /// Rows of a shard that are read at once where nothing can be mapped: of about [`PIECE_BYTES`].
+    pub(crate) fn piece_rows(&self, shard: usize) -> u64 {
+        let entry = self.entries.get(shard);
+        let row_bytes = entry.map_or(1, |entry| entry.bytes / entry.rows.max(1));
+        (PIECE_BYTES / row_bytes.max(1)).max(1)
     }
 
     /// The shard of that number, opened when it is first asked for.
@@ -195,7 +219,20 @@ impl Dataset {
     pub fn find<'a>(&self, key: impl Into<Key<'a>>) -> Result<Option<u64>> {
         let key = key.into();
         key.field_of(&self.schema)?;
-        for (number, row) in self.key_index()?.rows(key.hash()) {
+        let index = self.key_index()?;
+        match self.row_of(index.rows(key.hash())?, key)? {
+            Some(row) => Ok(Some(row)),
+            None => self.row_of(index.rows_again(key.hash())?, key),
+        }
+    }
+
+    /// The row with this key among some whose keys have its hash.
+    fn row_of(
+        &self,
+        places: impl Iterator<Item = (u32, u32)>,
+        key: Key<'_>,
+    ) -> Result<Option<u64>> {
+        for (number, row) in places {
             let number = usize::try_from(number).unwrap_or(usize::MAX);
             // Equal hashes are settled by the keys themselves.
             if self.shard(number)?.has_key(row.into(), key)? {
@@ -212,7 +249,7 @@ impl Dataset {
     /// As [`Dataset::find`].
     pub fn find_many<'a, K>(&self, keys: &[K]) -> Result<Vec<Option<u64>>>
     where
-        K: Into<Key<'a>> + Copy,
+        K: Into<Key<'a>> + Copy + Sync,
     {
         let mut found = vec![None; keys.len()];
         let mut probes = Vec::with_capacity(keys.len());
@@ -224,11 +261,14 @@ impl Dataset {
         if probes.is_empty() {
             return Ok(found);
         }
+        if self.is_distant() {
+            return side_by_side(keys, |key| self.find(*key));
+        }
         probes.sort_unstable_by_key(|(hash, n, _)| (*hash, *n));
         let index = self.key_index()?;
         let mut rows = Vec::with_capacity(keys.len());
         for (hash, n, key) in probes {
-            rows.extend(index.rows(hash).map(|(shard, row)| (shard, row, n, key)));
+            rows.extend(index.rows(hash)?.map(|(shard, row)| (shard, row, n, key)));
         }
         rows.sort_unstable_by_key(|(shard, row, n, _)| (*shard, *row, *n));
         for (shard, row, n, key) in rows {
@@ -263,7 +303,8 @@ impl Dataset {
     }
 
     /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]: a batch per shard, of all fields or
-    /// those named, in the order named. Values are shared with the mapped files.
+    /// those named, in the order named. Values are shared with the mapped files. Where nothing can be
+    /// mapped, a batch is a piece of a shard of about 32 MiB.
     ///
     /// # Errors
     /// There is no such field. Each batch can fail as [`Dataset::shard`] does, or because there are no
@@ -282,7 +323,10 @@ impl Dataset {
                 return None;
             }
             let batch = self.locate(next).and_then(|(number, first)| {
-                let end = self.rows_of(number).end.min(rows.end);
+                let mut end = self.rows_of(number).end.min(rows.end);
+                if self.is_distant() {
+                    end = end.min(next.saturating_add(self.piece_rows(number)));
+                }
                 let (shard, rows) = (self.shard(number)?, first..first + end - next);
                 next = end;
                 Ok(match &fields {
@@ -311,6 +355,7 @@ impl Dataset {
         let loaded = self.shards().map(|shard| Ok(shard?.load_in_memory()?));
         let loaded = loaded.collect::<Result<Vec<_>>>()?;
         self.shards = loaded.into_iter().map(OnceLock::from).collect();
+        self.is_distant = false;
         Ok(self)
     }
 
@@ -339,12 +384,18 @@ impl Dataset {
 
 /// The folder and sentinel of the dataset that `path` stands for.
 pub(crate) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Sentinel)> {
-    if let Some(sentinel) = Sentinel::read(storage, path)? {
-        return Ok((path.to_path_buf(), sentinel));
-    }
     let none = |message: &str| {
         Err(DatasetError::NoDataset { path: path.to_path_buf(), message: message.to_owned() })
     };
+    match Sentinel::read(storage, path) {
+        Ok(Some(sentinel)) => return Ok((path.to_path_buf(), sentinel)),
+        Ok(None) => {}
+        // The sentinel of a shard is none of a dataset.
+        Err(DatasetError::Damaged { .. }) if storage.stat(&path.join(layout::SUMS))?.is_some() => {
+            return none("it is one of the shards of a dataset");
+        }
+        Err(error) => return Err(error),
+    }
     match storage.read_link(&path.join(CURRENT))? {
         Some(key) if is_hex(&key, 16) => {
             let dir = path.join(&key);
@@ -354,6 +405,23 @@ pub(crate) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Senti
             }
         }
         Some(_) => none("`current` does not lead to a cache key"),
-        None => none("there is neither `_COMPLETE` nor `current`"),
+        None if storage.distant().is_none() => none("there is neither `_COMPLETE` nor `current`"),
+        None => none(&format!(
+            "there is neither `_COMPLETE` nor `current.json`{}",
+            below(storage, path)
+        )),
     }
+}
+
+/// The folders that a distant place has, for who has named one too few.
+fn below(storage: &dyn Storage, path: &Path) -> String {
+    // It only helps; what is wrong is known.
+    let entries = storage.list(path).ok().flatten().unwrap_or_default();
+    let folders: Vec<String> = entries
+        .iter()
+        .filter(|entry| entry.kind == EntryKind::Dir)
+        .take(NAMED)
+        .map(|entry| format!("`{}`", entry.name))
+        .collect();
+    if folders.is_empty() { String::new() } else { format!(", but {}", folders.join(", ")) }
 }

@@ -6,7 +6,11 @@
 //! 1. Rows stand in the order in which they were chosen, as often as they were.
 //! 2. Where a row lies is found once, however many fields are then gathered.
 //! 3. Only gathering copies, into memory that the caller owns and uses again.
+//! 4. Where nothing can be mapped, each field is read when it is gathered: its rows alone, each once, of
+//!    all shards at the same time.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::slice::Chunks;
 
 use arrow_array::cast::AsArray;
@@ -20,6 +24,7 @@ use super::error::{DatasetError, Result};
 use super::reader::Dataset;
 use crate::schema::{Dtype, Field, Kind, Logical};
 use crate::shard::{FieldReader, Shard};
+use crate::storage::side_by_side;
 
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINE_BYTES: usize = 64;
@@ -33,18 +38,23 @@ pub struct Selection<'a> {
     /// The shards that hold the rows, each once.
     shards: Vec<&'a Shard>,
     places: Vec<Place>,
+    /// Where nothing can be mapped: the rows of each of these shards that are read, and that places count.
+    runs: Vec<Vec<Range<u64>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// Index among the selection's shards.
     shard: usize,
-    /// Row of that shard.
+    /// Row of that shard, or of what is read of it.
     row: usize,
 }
 
 impl<'a> Selection<'a> {
     pub(super) fn new(dataset: &'a Dataset, rows: &[u64]) -> Result<Self> {
+        if dataset.is_distant() {
+            return Self::distant(dataset, rows);
+        }
         let mut shards = Vec::new();
         // One more than the index of each shard of the dataset, 0 while it has none.
         let mut indices = vec![0; dataset.n_shards()];
@@ -59,7 +69,38 @@ impl<'a> Selection<'a> {
             let row = usize::try_from(row).map_err(|_| dataset.no_row(row))?;
             places.push(Place { shard: *index - 1, row });
         }
-        Ok(Self { dataset, shards, places })
+        Ok(Self { dataset, shards, places, runs: Vec::new() })
+    }
+
+    fn distant(dataset: &'a Dataset, rows: &[u64]) -> Result<Self> {
+        let mut sorted = rows.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let (mut numbers, mut runs) = (Vec::new(), Vec::<Vec<Range<u64>>>::new());
+        // Where each of them lies.
+        let mut found = Vec::with_capacity(sorted.len());
+        for row in &sorted {
+            let (number, row) = dataset.locate(*row)?;
+            if numbers.last() != Some(&number) {
+                numbers.push(number);
+                runs.push(Vec::new());
+            }
+            let Some(own) = runs.last_mut() else { continue };
+            match own.last_mut() {
+                Some(run) if run.end == row => run.end += 1,
+                _ => own.push(row..row + 1),
+            }
+            let before = found.last().filter(|last: &&Place| last.shard + 1 == numbers.len());
+            let row = before.map_or(0, |last| last.row + 1);
+            found.push(Place { shard: numbers.len() - 1, row });
+        }
+        let places = rows.iter().map(|row| {
+            let at = sorted.binary_search(row).ok().and_then(|at| found.get(at));
+            at.copied().ok_or_else(|| dataset.no_row(*row))
+        });
+        let places = places.collect::<Result<_>>()?;
+        let shards = side_by_side(&numbers, |number| dataset.shard(*number))?;
+        Ok(Self { dataset, shards, places, runs })
     }
 
     /// Number of rows, each counted as often as it was chosen.
@@ -177,8 +218,13 @@ impl<'a> Selection<'a> {
     }
 
     /// The readers of field `index` in the selection's shards.
-    fn readers(&self, index: usize) -> Result<Vec<&'a FieldReader>> {
-        self.shards.iter().map(|shard| Ok(shard.field_at(index)?)).collect()
+    fn readers(&self, index: usize) -> Result<Vec<Cow<'a, FieldReader>>> {
+        if self.runs.is_empty() {
+            let readers = self.shards.iter().map(|shard| shard.field_at(index).map(Cow::Borrowed));
+            return Ok(readers.collect::<Result<_, _>>()?);
+        }
+        let parts: Vec<_> = self.shards.iter().copied().zip(&self.runs).collect();
+        Ok(side_by_side(&parts, |(shard, runs)| shard.read_runs(index, runs).map(Cow::Owned))?)
     }
 }
 

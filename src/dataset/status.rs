@@ -17,8 +17,9 @@ use super::home::Home;
 use super::manifest::Manifest;
 use super::record::{BooksByStage, Record, RecordName, RecordNames};
 use super::run_note::RunNote;
+use super::sentinel::Sentinel;
 use crate::shard::{Glance, layout, unanswered};
-use crate::storage::Storage;
+use crate::storage::{Storage, side_by_side};
 
 /// How far a dataset is.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +88,11 @@ impl Status {
     /// # Errors
     /// The disk's; [`DatasetError::Version`].
     pub fn of(storage: &dyn Storage, home: &Home) -> Result<Self> {
+        if storage.distant().is_some_and(|it| !it.can_list()) {
+            // What is open there cannot be seen.
+            let generation = generation(storage, home, Manifest::current(storage, home.dir())?)?;
+            return Ok(Self { holder: None, generation, build: None });
+        }
         let holder = storage.lock_holder(&home.lock())?;
         // The note first: a run that ends meanwhile is seen as ended.
         let note = RunNote::read(storage, home)?;
@@ -108,21 +114,26 @@ impl Status {
             let current = current.as_ref().map(|(_, it)| it);
             Some(look.build(note.as_ref(), open, current, &facts.set_aside)?)
         };
-        let generation = match current {
-            Some((sentinel, it)) => Some(CompleteGeneration {
-                manifest: sentinel.manifest().to_owned(),
-                completed: storage.modified(&home.sentinel())?,
-                n_rows: sentinel.rows(),
-                rejected: rejected(&it.dataset.books),
-                n_unanswered: unanswered_of(storage, home, &it)?,
-                n_partitions: it.dataset.partitions,
-                n_shards: sentinel.shards(),
-                n_bytes: it.dataset.bytes,
-            }),
-            None => None,
-        };
-        Ok(Self { holder, generation, build })
+        Ok(Self { holder, generation: generation(storage, home, current)?, build })
     }
+}
+
+fn generation(
+    storage: &dyn Storage,
+    home: &Home,
+    current: Option<(Sentinel, Manifest)>,
+) -> Result<Option<CompleteGeneration>> {
+    let Some((sentinel, it)) = current else { return Ok(None) };
+    Ok(Some(CompleteGeneration {
+        manifest: sentinel.manifest().to_owned(),
+        completed: storage.modified(&home.sentinel())?,
+        n_rows: sentinel.rows(),
+        rejected: rejected(&it.dataset.books),
+        n_unanswered: unanswered_of(storage, home, &it)?,
+        n_partitions: it.dataset.partitions,
+        n_shards: sentinel.shards(),
+        n_bytes: it.dataset.bytes,
+    }))
 }
 
 struct Look<'a> {
@@ -221,15 +232,14 @@ pub(super) fn begun(storage: &dyn Storage, home: &Home) -> Result<BTreeSet<Strin
 
 /// Rows of a generation that a hook did not answer. Only shards of partitions with rejects are looked at.
 fn unanswered_of(storage: &dyn Storage, home: &Home, manifest: &Manifest) -> Result<u64> {
-    let (mut n, mut shards) = (0, manifest.shards.iter());
+    let (mut with_rejects, mut shards) = (Vec::new(), manifest.shards.iter());
     for partition in &manifest.partitions {
         let n_shards = usize::try_from(partition.shards).unwrap_or(usize::MAX);
         let has_rejects = !rejected(&partition.books).is_empty();
-        for shard in shards.by_ref().take(n_shards).filter(|_| has_rejects) {
-            n += unanswered(storage, &home.shard(&shard.id))?;
-        }
+        with_rejects.extend(shards.by_ref().take(n_shards).filter(|_| has_rejects));
     }
-    Ok(n)
+    let n = side_by_side(&with_rejects, |shard| unanswered(storage, &home.shard(&shard.id)))?;
+    Ok(n.into_iter().sum())
 }
 
 fn rejected(books: &BooksByStage) -> BTreeMap<String, u64> {

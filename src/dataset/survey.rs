@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::error::{DatasetError, Result};
 use super::home::{CURRENT, Home, PARTITIONS, is_hex};
 use super::manifest::Manifest;
+use super::reader::find;
 use super::run_note::RunNote;
 use crate::shard::layout::{self, COMPLETE};
 use crate::storage::{Entry, EntryKind, Storage, parent};
@@ -25,6 +26,8 @@ pub struct Located {
     name_dir: PathBuf,
     /// The cache key that the path names, or that `current` does.
     key: Option<String>,
+    /// Whether nothing can be seen beside that key: it was named by URL, or its place cannot be listed.
+    is_alone: bool,
 }
 
 impl Located {
@@ -49,14 +52,23 @@ impl Located {
         let name = name.to_string_lossy().into_owned();
         let name_dir = parent(&whole).to_owned();
         if let Some(key) = storage.read_link(&whole)?.filter(|target| is_hex(target, 16)) {
-            return Ok(Self { name_dir, key: Some(key) });
+            return Ok(Self { name_dir, key: Some(key), is_alone: false });
         }
         if is_hex(&name, 16) && is_key(storage, &whole)? {
-            return Ok(Self { name_dir, key: Some(name) });
+            let is_alone = storage.distant().is_some();
+            return Ok(Self { name_dir, key: Some(name), is_alone });
         }
         let key = storage.read_link(&whole.join(CURRENT))?.filter(|target| is_hex(target, 16));
-        let located = Self { name_dir: whole, key };
+        let is_alone = match storage.distant() {
+            Some(distant) => key.is_some() && !distant.can_list(),
+            None => false,
+        };
+        let located = Self { name_dir: whole, key, is_alone };
         if located.keys(storage)?.is_empty() {
+            if storage.distant().is_some() {
+                // Says what was looked for.
+                find(storage, path)?;
+            }
             return Err(none("it is neither the folder of a dataset nor that of a cache key"));
         }
         Ok(located)
@@ -66,7 +78,7 @@ impl Located {
     #[must_use]
     pub fn of(home: &Home) -> Self {
         let name_dir = parent(home.dir()).to_owned();
-        Self { name_dir, key: Some(home.cache_key().to_owned()) }
+        Self { name_dir, key: Some(home.cache_key().to_owned()), is_alone: false }
     }
 
     /// The paths of the cache key that is meant: the one that was named, else `current`'s, else the
@@ -110,6 +122,9 @@ impl Located {
     /// # Errors
     /// The disk's.
     pub fn current(&self, storage: &dyn Storage) -> Result<Option<String>> {
+        if self.is_alone {
+            return Ok(None);
+        }
         Ok(storage.read_link(&self.name_dir.join(CURRENT))?.filter(|target| is_hex(target, 16)))
     }
 
@@ -118,6 +133,9 @@ impl Located {
     /// # Errors
     /// The disk's.
     pub fn keys(&self, storage: &dyn Storage) -> Result<Vec<String>> {
+        if self.is_alone {
+            return Ok(self.key.iter().cloned().collect());
+        }
         let entries = storage.list(&self.name_dir)?.unwrap_or_default();
         let mut keys = Vec::new();
         for Entry { name, kind, .. } in entries {
@@ -178,6 +196,12 @@ impl KeySurvey {
             None => storage.modified(&home.work())?,
         };
         let noted = || Ok::<_, DatasetError>(RunNote::read(storage, home)?.map(|it| it.definition));
+        let n_bytes = match (storage.distant(), &current) {
+            (None, _) => size(storage, home.dir())?,
+            // Not every object is asked for.
+            (Some(_), Some((_, it))) => it.dataset.bytes,
+            (Some(_), None) => 0,
+        };
         let (is_complete, n_rows, definition) = match current {
             Some((sentinel, it)) => (true, Some(sentinel.rows()), Some(it.dataset.definition)),
             None => (false, None, noted()?),
@@ -189,7 +213,7 @@ impl KeySurvey {
             is_complete,
             n_rows,
             n_generations: generations.len() as u64,
-            n_bytes: size(storage, home.dir())?,
+            n_bytes,
             modified,
             holder: storage.lock_holder(&home.lock())?,
             definition,
@@ -203,6 +227,9 @@ pub(super) fn generations(
     home: &Home,
 ) -> Result<Vec<(String, Option<SystemTime>)>> {
     let mut found = Vec::new();
+    if storage.distant().is_some_and(|it| !it.can_list()) {
+        return Ok(found);
+    }
     for Entry { name, .. } in storage.list(home.dir())?.unwrap_or_default() {
         if Manifest::is_file_name(&name) {
             let modified = storage.modified(&home.file(&name))?;
@@ -230,10 +257,9 @@ pub(super) fn size(storage: &dyn Storage, path: &Path) -> Result<u64> {
 
 /// Whether a folder with the name of a cache key is one.
 fn is_key(storage: &dyn Storage, dir: &Path) -> Result<bool> {
-    for name in [COMPLETE, PARTITIONS, "work"] {
-        if storage.stat(&dir.join(name))?.is_some() {
-            return Ok(true);
-        }
+    if storage.distant().is_some_and(|it| !it.can_list()) {
+        return Ok(storage.stat(&dir.join(COMPLETE))?.is_some());
     }
-    Ok(false)
+    let entries = storage.list(dir)?.unwrap_or_default();
+    Ok(entries.iter().any(|entry| [COMPLETE, PARTITIONS, "work"].contains(&&*entry.name)))
 }

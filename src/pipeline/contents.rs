@@ -13,9 +13,11 @@ use super::check::form;
 use super::rejects::Rejects;
 use super::{PipelineError, REPORT_VERSION, RejectReport};
 use crate::dataset::{Dataset, DatasetError};
+use crate::exporters::storage_at;
+use crate::remote::{BlockCacheOptions, RemoteOptions, is_url};
 use crate::schema::{Field, Kind, Logical, RowSchema};
 use crate::shard::{Key, ReadError, Shard, layout};
-use crate::storage::{Local, Storage};
+use crate::storage::{Local, Storage, side_by_side};
 
 /// A dataset or shard as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -88,11 +90,24 @@ pub(super) enum Opened {
     Shard(Box<Shard>),
 }
 
-/// Opens whichever of them is at `path`.
+/// Opens whichever of them is at `path`, which may be a URL.
 pub(super) fn open(path: &Path) -> Result<Opened, PipelineError> {
-    let storage: Arc<dyn Storage> = Arc::new(Local);
-    if storage.stat(&path.join(layout::SUMS))?.is_some() {
-        let shard = Shard::open(storage, path).map_err(DatasetError::from)?;
+    let (storage, path): (Arc<dyn Storage>, _) = match path.to_str().filter(|path| is_url(path)) {
+        None => (Arc::new(Local), path.to_path_buf()),
+        Some(url) => {
+            let there = storage_at(url, &RemoteOptions::default(), BlockCacheOptions::default())?;
+            let root = there.root().to_path_buf();
+            (Arc::new(there), root)
+        }
+    };
+    // A store says why it refuses to give something, and not why it refuses to tell of it.
+    let sums = path.join(layout::SUMS);
+    let is_shard = match storage.distant() {
+        Some(_) => storage.read(&sums)?.is_some(),
+        None => storage.stat(&sums)?.is_some(),
+    };
+    if is_shard {
+        let shard = Shard::open(storage, &path).map_err(DatasetError::from)?;
         return Ok(Opened::Shard(Box::new(shard)));
     }
     Ok(Opened::Dataset(Box::new(Dataset::open_in(storage, path)?)))
@@ -105,18 +120,23 @@ pub(super) fn open(path: &Path) -> Result<Opened, PipelineError> {
 pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
     let opened = open(path)?;
     let (schema, shards): (&RowSchema, Vec<&Shard>) = match &opened {
-        Opened::Dataset(dataset) => (dataset.schema(), dataset.shards().collect::<Result<_, _>>()?),
+        Opened::Dataset(dataset) => {
+            let numbers: Vec<usize> = (0..dataset.n_shards()).collect();
+            (dataset.schema(), side_by_side(&numbers, |number| dataset.shard(*number))?)
+        }
         Opened::Shard(shard) => (shard.schema(), vec![shard]),
     };
+    let lens = side_by_side(&shards, |shard| shard.file_lens()).map_err(DatasetError::from)?;
     let mut fields = Vec::new();
-    for field in schema.fields() {
+    for (index, field) in schema.fields().iter().enumerate() {
         let (mut bytes, mut values) = (0, 0);
-        for shard in &shards {
+        for (shard, lens) in shards.iter().zip(&lens) {
             for file in field.files() {
-                bytes += size_of_file(shard, &file.name)?;
+                let missing = || ReadError::Missing { path: shard.path().join(&file.name) };
+                bytes += lens.get(&file.name).ok_or_else(missing).map_err(DatasetError::from)?;
             }
             if field.kind == Kind::Interned {
-                values += shard.field(&field.name).map_err(DatasetError::from)?.n_values() as u64;
+                values += shard.n_values(index).map_err(DatasetError::from)?;
             }
         }
         fields.push(FieldContents {
@@ -128,10 +148,9 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
     }
     let mut listed = Vec::new();
     let mut rejects = Rejects::default();
-    for shard in &shards {
+    for (shard, lens) in shards.iter().zip(&lens) {
         rejects.add(shard)?;
-        let files = Local.list(shard.path())?.unwrap_or_default();
-        let bytes = files.iter().map(|file| file.len).sum();
+        let bytes = lens.values().sum();
         listed.push(ShardContents { id: shard.id().to_owned(), rows: shard.n_rows(), bytes });
     }
     let path = match &opened {
@@ -147,14 +166,6 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
         shards: listed,
         rejects: rejects.reports(),
     })
-}
-
-fn size_of_file(shard: &Shard, name: &str) -> Result<u64, PipelineError> {
-    let path = shard.path().join(name);
-    match Local.stat(&path)? {
-        Some(entry) => Ok(entry.len),
-        None => Err(DatasetError::from(ReadError::Missing { path }).into()),
-    }
 }
 
 /// One row of the dataset or shard at `path`.

@@ -12,7 +12,7 @@ use crate::dataset::plan::PlanError;
 use crate::exporters::PushError;
 use crate::graph::{Failed, LinkError};
 use crate::inputs::Part;
-use crate::remote::{RemoteError, RemoteErrorKind, shown};
+use crate::remote::{RemoteError, RemoteErrorKind, remote_cause, shown};
 use crate::schema::SchemaError;
 use crate::shard::{ReadError, ShardError};
 use crate::sources::input::Folder;
@@ -337,6 +337,22 @@ impl PipelineError {
     /// Whether the same command may succeed with the inputs that were listed.
     pub(super) fn keeps_listing(&self) -> bool {
         matches!(self.exit_code(), 1 | 75) && !self.is_changed_input()
+    }
+
+    /// What a store said, where the error is that a storage could not be read.
+    #[must_use]
+    pub fn of_store(self) -> Self {
+        let (Self::Storage(error)
+        | Self::Dataset(
+            DatasetError::Storage(error) | DatasetError::Read(ReadError::Storage(error)),
+        )) = &self
+        else {
+            return self;
+        };
+        match remote_cause(error) {
+            Some(cause) => Self::Remote(cause.clone()),
+            None => self,
+        }
     }
 
     /// Whether what was sealed is not there, or not what it was: not to be had by trying again.

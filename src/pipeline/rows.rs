@@ -115,14 +115,21 @@ impl Rows {
     /// # Errors
     /// There are no such rows, or the files of a field are damaged.
     pub fn piece(&self, rows: &Range<u64>) -> Result<Piece, PipelineError> {
-        let (shard, first) = match &self.opened {
-            Opened::Dataset(dataset) => dataset.row(rows.start)?,
-            Opened::Shard(shard) => (&**shard, rows.start),
+        let (shard, first, most) = match &self.opened {
+            Opened::Dataset(dataset) if dataset.is_distant() => {
+                let (number, first) = dataset.locate(rows.start)?;
+                (dataset.shard(number)?, first, dataset.piece_rows(number))
+            }
+            Opened::Dataset(dataset) => {
+                let (shard, first) = dataset.row(rows.start)?;
+                (shard, first, PIECE_ROWS)
+            }
+            Opened::Shard(shard) => (&**shard, rows.start, PIECE_ROWS),
         };
-        let left = rows.end.saturating_sub(rows.start).min(PIECE_ROWS);
+        let left = rows.end.saturating_sub(rows.start).min(most);
         let end = first.saturating_add(left).min(shard.n_rows());
-        let array = |column: &Column| shard.field_at(column.index)?.array(first..end);
-        let columns: Result<_, ReadError> = self.columns.iter().map(array).collect();
+        let indices: Vec<usize> = self.columns.iter().map(|column| column.index).collect();
+        let columns = shard.arrays(&indices, first..end);
         let n_rows = usize::try_from(end.saturating_sub(first)).unwrap_or_default();
         Ok(Piece { columns: columns.map_err(DatasetError::from)?, n_rows })
     }

@@ -10,7 +10,7 @@
 use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
 use super::{RemoteError, RemoteErrorKind};
@@ -50,6 +50,60 @@ impl<T: Send + 'static> Pending<T> {
         let gone = || ended(&self.url, "the request ended without an answer".to_owned());
         self.answer.recv().unwrap_or_else(|_| Err(gone()))
     }
+}
+
+/// Several things that were asked, and go on while nobody waits for them.
+#[derive(Debug)]
+pub(super) struct PendingMany<T> {
+    answers: Receiver<(usize, Result<T, RemoteError>)>,
+    tasks: Vec<AbortHandle>,
+    n_left: usize,
+    url: String,
+}
+
+impl<T: Send + 'static> PendingMany<T> {
+    /// Begins to ask; `url` is what it is about.
+    pub(super) fn new<F>(url: String, asked: Vec<F>) -> Result<Self, RemoteError>
+    where
+        F: Future<Output = Result<T, RemoteError>> + Send + 'static,
+    {
+        let runtime = RUNTIME.as_ref().map_err(|e| ended(&url, e.to_string()))?;
+        let n_left = asked.len();
+        let (give, answers) = sync_channel(n_left.max(1));
+        let tasks = asked.into_iter().enumerate().map(|(index, asked)| {
+            let give = give.clone();
+            // There is room for all of them; whoever asked may have gone.
+            let task = runtime.spawn(async move {
+                give.send((index, asked.await)).ok();
+            });
+            task.abort_handle()
+        });
+        Ok(Self { answers, tasks: tasks.collect(), n_left, url })
+    }
+
+    /// Waits for the next answer, whichever comes first: which it is, and what it says. `None` behind the
+    /// last.
+    pub(super) fn next(&mut self) -> Option<Result<(usize, T), RemoteError>> {
+        self.n_left = self.n_left.checked_sub(1)?;
+        Some(match self.answers.recv() {
+            Ok((index, answer)) => answer.map(|answer| (index, answer)),
+            Err(_) => Err(ended(&self.url, "the request ended without an answer".to_owned())),
+        })
+    }
+}
+
+impl<T> Drop for PendingMany<T> {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// The runtime that requests are made on.
+pub(super) fn runtime(url: &str) -> Result<Handle, RemoteError> {
+    let runtime = RUNTIME.as_ref().map_err(|e| ended(url, e.to_string()))?;
+    Ok(runtime.handle().clone())
 }
 
 impl<T> Drop for Pending<T> {

@@ -10,6 +10,8 @@
 //! 3. A URL that is shown has no user info and no query.
 
 mod blocking;
+mod blocks;
+mod cache;
 mod client;
 mod error;
 pub mod probe;
@@ -27,8 +29,10 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
 pub use blocking::Pending;
+pub use cache::BlockCacheOptions;
 pub use error::{RemoteError, RemoteErrorKind};
 pub use read::Object;
+pub(crate) use storage::of_remote;
 pub use storage::{RemoteStorage, remote_cause};
 pub use url::{Scheme, is_url, local_path, shown, split};
 

@@ -6,13 +6,16 @@
 //! also at stores that do not keep to `If-Match`.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
+use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::blocking::Pending;
+use super::blocking::{Pending, PendingMany};
 use super::{Remote, RemoteError, RemoteErrorKind, Scheme};
 
 /// How often bytes are asked for again that came short; the client tries again what broke off.
@@ -72,11 +75,24 @@ impl Remote {
                     return Ok(Object::of(&found.meta));
                 }
             }
-            let found = remote.store().head(&path).await;
+            let found = remote.head_or_why(&path).await;
             let found = found.map_err(|e| remote.error("look at", &relative, &e))?;
             Ok(Object::of(&found))
         };
         Pending::new(self.url().to_owned(), asked)?.wait()
+    }
+
+    /// What the store knows of an object. An answer to this question has no body that says why it was
+    /// refused; that to another has.
+    pub(super) async fn head_or_why(&self, path: &Path) -> object_store::Result<ObjectMeta> {
+        let refused = match self.store().head(path).await {
+            Ok(found) => return Ok(found),
+            Err(e @ object_store::Error::NotFound { .. }) => return Err(e),
+            Err(e) => e,
+        };
+        let first = Some(GetRange::Bounded(0..1));
+        let options = GetOptions { range: first, ..GetOptions::default() };
+        Err(self.store().get_opts(path, options).await.err().unwrap_or(refused))
     }
 
     /// Begins to read the bytes `range` of `relative`, in the state `of` if one is meant; the range
@@ -93,6 +109,32 @@ impl Remote {
         let (remote, relative) = (self.clone(), relative.to_owned());
         let asked = async move { remote.read(&relative, range, of.as_ref()).await };
         Pending::new(self.url().to_owned(), asked)
+    }
+
+    /// Begins to read several ranges of `relative` in the state `of`, as many at once as there are
+    /// `permits`: each answer holds one until it is dropped.
+    pub(super) fn begin_reads(
+        &self,
+        relative: &str,
+        ranges: Vec<Range<u64>>,
+        of: Object,
+        permits: &Arc<Semaphore>,
+    ) -> Result<PendingMany<(Bytes, OwnedSemaphorePermit)>, RemoteError> {
+        let (relative, of): (Arc<str>, _) = (relative.into(), Arc::new(of));
+        let asked = ranges.into_iter().map(|range| {
+            let (remote, permits) = (self.clone(), Arc::clone(permits));
+            let (relative, of) = (Arc::clone(&relative), Arc::clone(&of));
+            async move {
+                let permit = permits.acquire_owned().await;
+                let permit = permit.map_err(|e| {
+                    let (url, kind) = (remote.show(&relative), RemoteErrorKind::Other);
+                    RemoteError::of("read", url, kind, Some(e.to_string()))
+                })?;
+                let (_, bytes) = remote.read(&relative, range, Some(&of)).await?;
+                Ok((bytes, permit))
+            }
+        });
+        PendingMany::new(self.url().to_owned(), asked.collect())
     }
 
     async fn read(

@@ -1,17 +1,18 @@
 //! A place reached by URL as a [`Storage`], so that what reads folders reads it unchanged.
 //!
 //! Paths are the URL and what stands below it. Leaves out: writing, which is refused, and reading
-//! many parts of a file at once.
+//! blocks, which rows are read by (`blocks`).
 //!
 //! Invariants:
 //! 1. Only threads that may wait call it, never those of the runtime itself.
 //! 2. A file that is open holds at most [`MAX_AHEAD`] bytes in memory, or as many as one call asks for.
 //! 3. An object that is replaced while it is read is an error, never a mixture.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -19,14 +20,22 @@ use futures::StreamExt;
 use object_store::{Attribute, GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
 use tokio::runtime::Handle;
 
+use super::blocking;
+use super::blocks::BlockFile;
+use super::cache::{BlockCache, BlockCacheOptions};
+use super::read::Object;
 use super::{Remote, RemoteError, RemoteErrorKind, Scheme};
 use crate::storage::{
-    AppendFile, Entry, EntryKind, Lock, Overlap, ReadFile, Result, Storage, StorageError,
+    AppendFile, Blocks, Distant, DistantFile, Entry, EntryKind, Lock, Overlap, ReadFile, Result,
+    Storage, StorageError, side_by_side,
 };
 
 /// The fewest bytes that are asked for at once, and the most that are read ahead.
 const MIN_AHEAD: u64 = 64 << 10;
 const MAX_AHEAD: u64 = 4 << 20;
+
+/// Of so many files each is asked for itself: of more, their folder is listed.
+const FEW: usize = 2;
 
 /// What stands for the link `current` in a store.
 const CURRENT: &str = "current";
@@ -37,6 +46,7 @@ pub struct RemoteStorage {
     remote: Remote,
     root: PathBuf,
     runtime: Handle,
+    cache: Arc<BlockCache>,
 }
 
 impl RemoteStorage {
@@ -44,7 +54,24 @@ impl RemoteStorage {
     #[must_use]
     pub fn new(remote: Remote, runtime: Handle) -> Self {
         let root = PathBuf::from(remote.url());
-        Self { remote, root, runtime }
+        let cache = Arc::new(BlockCache::new(BlockCacheOptions::default()));
+        Self { remote, root, runtime, cache }
+    }
+
+    /// The place for who reads rows there; requests are made on threads of its own.
+    ///
+    /// # Errors
+    /// The system refuses threads.
+    pub fn for_rows(remote: Remote, options: BlockCacheOptions) -> Result<Self, RemoteError> {
+        let runtime = blocking::runtime(remote.url())?;
+        let cache = Arc::new(BlockCache::new(options));
+        Ok(Self { cache, ..Self::new(remote, runtime) })
+    }
+
+    /// Bytes of blocks that are kept in memory.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.cache.held_bytes()
     }
 
     /// The URL, as paths begin.
@@ -94,7 +121,7 @@ impl RemoteStorage {
         if relative.is_empty() {
             return Ok(None);
         }
-        match self.runtime.block_on(self.remote.store().head(&self.remote.path(&relative))) {
+        match self.runtime.block_on(self.remote.head_or_why(&self.remote.path(&relative))) {
             Ok(meta) => Ok(Some(meta)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(self.error(op, path, &relative, &e)),
@@ -123,7 +150,7 @@ fn refused<T>(op: &'static str, path: &Path) -> Result<T> {
 }
 
 /// What a store answered, as an error of a storage; [`remote_cause`] finds it again.
-fn of_remote(op: &'static str, path: &Path, error: RemoteError) -> StorageError {
+pub(crate) fn of_remote(op: &'static str, path: &Path, error: RemoteError) -> StorageError {
     let kind = match error.kind() {
         RemoteErrorKind::NotFound | RemoteErrorKind::NoBucket => io::ErrorKind::NotFound,
         RemoteErrorKind::Denied | RemoteErrorKind::Credentials => io::ErrorKind::PermissionDenied,
@@ -232,8 +259,11 @@ impl Storage for RemoteStorage {
         let mut below = self.remote.store().list(Some(&prefix));
         match self.runtime.block_on(below.next()) {
             Some(Ok(_)) => Ok(Some(Entry { name, kind: EntryKind::Dir, len: 0 })),
-            None | Some(Err(object_store::Error::NotFound { .. })) => Ok(None),
-            Some(Err(e)) => Err(self.error("look at", path, &relative, &e)),
+            None => Ok(None),
+            Some(Err(e)) => match self.remote.error("look at", &relative, &e) {
+                error if error.kind() == RemoteErrorKind::NotFound => Ok(None),
+                error => Err(of_remote("look at", path, error)),
+            },
         }
     }
 
@@ -261,8 +291,58 @@ impl Storage for RemoteStorage {
         Overlap::Now
     }
 
+    fn distant(&self) -> Option<&dyn Distant> {
+        Some(self)
+    }
+
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>> {
         Ok(self.get("read", path)?.map(Vec::from))
+    }
+}
+
+impl Distant for RemoteStorage {
+    fn can_list(&self) -> bool {
+        self.remote.scheme() != Scheme::Http
+    }
+
+    fn look(&self, folder: &Path, names: &[&str]) -> Result<Vec<Option<DistantFile>>> {
+        let relative = self.relative("look at", folder)?;
+        let known = |it: &Object| DistantFile {
+            len: it.size,
+            etag: it.etag.clone(),
+            modified: it.modified,
+        };
+        // One listing tells of all of them, where places can be listed.
+        if names.len() > FEW && self.can_list() {
+            let listed = self.remote.list_folder(&relative);
+            let listed = listed.map_err(|e| of_remote("list", folder, e))?;
+            let listed: HashMap<&str, &Object> = listed
+                .iter()
+                .filter_map(|(path, object)| Some((path.rsplit('/').next()?, object)))
+                .collect();
+            return Ok(names.iter().map(|name| listed.get(name).copied().map(known)).collect());
+        }
+        side_by_side(names, |name| {
+            let path = folder.join(name);
+            match self.remote.head(&self.relative("look at", &path)?) {
+                Ok(object) => Ok(Some(known(&object))),
+                Err(e) if e.kind() == RemoteErrorKind::NotFound => Ok(None),
+                Err(e) => Err(of_remote("look at", &path, e)),
+            }
+        })
+    }
+
+    fn open_blocks(
+        &self,
+        path: &Path,
+        file: &DistantFile,
+        blocks: Blocks,
+    ) -> Result<Box<dyn ReadFile>> {
+        let relative = self.relative("open", path)?;
+        let DistantFile { len: size, etag, modified } = file.clone();
+        let object = Object { size, modified, etag };
+        let (remote, cache) = (self.remote.clone(), Arc::clone(&self.cache));
+        Ok(Box::new(BlockFile::new(remote, relative, path, object, blocks, cache)))
     }
 }
 

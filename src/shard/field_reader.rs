@@ -16,6 +16,7 @@ use arrow_array::types::{Int32Type, Int64Type, UInt8Type};
 use arrow_array::{ArrayRef, ArrowPrimitiveType};
 use arrow_buffer::{Buffer, ScalarBuffer};
 
+use super::distant::DistantFolder;
 use super::read_error::ReadError;
 use crate::schema::{Dtype, Field, FileRole, Kind};
 use crate::storage::Storage;
@@ -27,11 +28,16 @@ type Result<T> = std::result::Result<T, ReadError>;
 pub(super) struct Folder {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) path: PathBuf,
+    /// Where its files are too far away to be mapped.
+    pub(super) distant: Option<Arc<DistantFolder>>,
 }
 
 impl Folder {
-    /// The bytes of a file that must be there.
+    /// The bytes of a file that must be there; mapped, where files can be.
     pub(super) fn map(&self, name: &str) -> Result<Buffer> {
+        if let Some(distant) = &self.distant {
+            return Ok(Buffer::from_vec(distant.whole(self, name)?));
+        }
         let bytes = self.storage.map(&self.path.join(name)).map_err(ReadError::at)?;
         Ok(Buffer::from(bytes))
     }
@@ -71,9 +77,9 @@ pub struct FieldReader {
 }
 
 impl FieldReader {
-    /// Maps the files of `field` and checks their sizes against each other.
-    pub(super) fn open(folder: &Folder, field: &Field, n_rows: usize) -> Result<Self> {
-        let mut it = Self {
+    /// A reader of `n_rows` rows that has no files yet.
+    pub(super) fn empty(folder: &Folder, field: &Field, n_rows: usize) -> Self {
+        Self {
             field: field.clone(),
             folder: folder.clone(),
             n_rows,
@@ -84,7 +90,12 @@ impl FieldReader {
             dims: None,
             codes: None,
             dictionary: OnceLock::new(),
-        };
+        }
+    }
+
+    /// Maps the files of `field` and checks their sizes against each other.
+    pub(super) fn open(folder: &Folder, field: &Field, n_rows: usize) -> Result<Self> {
+        let mut it = Self::empty(folder, field, n_rows);
         for file in field.files() {
             let map = || folder.map(&file.name);
             let sized = |n: usize, each: usize| {

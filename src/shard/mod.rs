@@ -9,7 +9,7 @@
 //! shard and its commits), `walk` and `ledger` (batches in stream order, and books), `recovery` and
 //! `reopen` (what is done with what a crash left), `seal` with `keys` and `index` (how a shard is
 //! finished), `writer` (a partition's shards in order); then `sums` and `promise` (what a sealed shard says of
-//! itself), `reader` with `field_reader` and `columns` (its rows), `verify` with `structure` (every
+//! itself), `reader` with `field_reader` and `columns` (its rows), `distant` (the same where nothing can be mapped), `verify` with `structure` (every
 //! byte of it, and what they say), `sealed_files` (what its sentinel covers), `remote_sentinel` and `elsewhere` (shards whose rows are only in a store); `keyed` (rows under keys, without provenance); `glance` (how far an open partition is, for people).
 //!
 //! Leaves out: which partitions there are and when a dataset is complete (`dataset`).
@@ -28,6 +28,7 @@ pub mod log;
 
 mod columns;
 mod committer;
+mod distant;
 mod elsewhere;
 mod error;
 mod field_reader;
@@ -84,6 +85,7 @@ pub use options::{
     CommitPolicy, Finished, Progress, Resume, ShardInput, ShardLimits, WriterOptions,
 };
 pub use promise::Promise;
+pub(crate) use read_error::DAMAGED_ELSEWHERE;
 pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use rejects::Reject;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::remote_sentinel::dataset_url;
 use crate::schema::{Kind, SchemaError};
-use crate::storage::StorageError;
+use crate::storage::{StorageError, is_elsewhere};
 
 /// A shard cannot be read, or not as it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,12 @@ pub enum ReadError {
         path: PathBuf,
         /// The shard's folder in the store.
         url: String,
+    },
+    /// A field was asked for as a whole where its files cannot be mapped.
+    #[error("the fields of shard `{}` cannot be mapped from where it is", path.display())]
+    Unmapped {
+        /// The folder.
+        path: PathBuf,
     },
     /// A file that the sentinel covers is not there.
     #[error("`{}` is missing", path.display())]
@@ -105,6 +111,10 @@ fn remedy(path: &Path, url: &str) -> String {
 /// What is said of a lookup where there are no keys.
 pub(super) const ROWS_HAVE_NO_KEY: &str = "rows have no key";
 
+/// What is to be done about damage in a store.
+pub(crate) const DAMAGED_ELSEWHERE: &str = "`rowmill verify URL` tells what is damaged; push the dataset again with `--replace`, from where \
+     it is whole";
+
 impl ReadError {
     /// Says what to do about it, where that is known.
     #[must_use]
@@ -113,6 +123,12 @@ impl ReadError {
             Self::Storage(e) => e.hint()?,
             Self::NotSealed { .. } => "run the build again: it finishes what it had begun",
             Self::Remote { path, url } => return Some(remedy(path, url)),
+            Self::Unmapped { .. } => {
+                "choose rows with `select`, `scan` or `read_rows`, or load all into memory"
+            }
+            Self::Missing { path } | Self::Damaged { path, .. } if is_elsewhere(path) => {
+                DAMAGED_ELSEWHERE
+            }
             Self::Missing { .. } | Self::Damaged { .. } => {
                 "`rowmill verify` tells what is damaged; remove the shard and build or pull again"
             }

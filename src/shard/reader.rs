@@ -10,15 +10,20 @@
 //! 4. Of a shard whose rows are elsewhere, what stays here can be read; everything else is refused with
 //!    the place where it is, also where a file was left over.
 
+//! 5. Where files cannot be mapped, rows are read (`distant`), and memory never holds a file because a
+//!    row of it was asked for.
+
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 
+use super::distant::DistantFolder;
 use super::field_reader::{FieldReader, Folder};
 use super::keyed::ROW_KEY_BYTES;
 use super::layout;
@@ -27,7 +32,7 @@ use super::remote_sentinel::{RemoteSentinel, dropped_files};
 use super::sums::{self, Sentinel, Sums};
 use crate::batch::{Provenance, Run};
 use crate::schema::{Kind, RowSchema, integer, key_hash_bytes, key_hash_int};
-use crate::storage::{Local, Storage};
+use crate::storage::{Local, Storage, side_by_side};
 
 type Result<T> = std::result::Result<T, ReadError>;
 
@@ -89,7 +94,7 @@ impl Key<'_> {
 pub struct Shard {
     folder: Folder,
     sentinel: Sentinel,
-    n_rows: usize,
+    pub(super) n_rows: usize,
     schema: Arc<RowSchema>,
     fields: Vec<OnceLock<FieldReader>>,
     keys: OnceLock<Buffer>,
@@ -118,10 +123,13 @@ impl Shard {
     /// The folder is no sealed shard, its sums or schema are damaged, or it is of a kind that this
     /// version does not read.
     pub fn open(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self> {
-        let folder = Folder { storage, path: path.as_ref().to_path_buf() };
+        let mut folder = Folder { storage, path: path.as_ref().to_path_buf(), distant: None };
         let Sealed { sentinel, sums, url } = read_sealed(&*folder.storage, &folder.path)?;
         let schema = Arc::new(read_schema(&folder, &sums)?);
         let elsewhere = url.map(|url| Elsewhere { url, files: dropped_files(&schema) });
+        if folder.storage.distant().is_some() {
+            folder.distant = Some(Arc::new(DistantFolder::new(sums)));
+        }
         let n_rows = usize::try_from(sentinel.n_rows)
             .map_err(|_| folder.damaged(layout::COMPLETE, "counts more rows than can be"))?;
         let fields = schema.fields().iter().map(|_| OnceLock::new()).collect();
@@ -161,7 +169,8 @@ impl Shard {
     /// The field of that name. Its files are mapped the first time it is asked for.
     ///
     /// # Errors
-    /// There is no such field, or one of its files is missing or has the wrong size.
+    /// There is no such field, one of its files is missing or has the wrong size, or files cannot be
+    /// mapped here: [`Shard::read_rows`] reads rows of them.
     pub fn field(&self, name: &str) -> Result<&FieldReader> {
         let index = self.schema.index_of(name).ok_or_else(|| ReadError::NoField {
             field: name.to_owned(),
@@ -181,6 +190,9 @@ impl Shard {
         };
         if let Some(open) = slot.get() {
             return Ok(open);
+        }
+        if self.folder.distant.is_some() {
+            return Err(ReadError::Unmapped { path: self.folder.path.clone() });
         }
         if let Some(Elsewhere { url, files }) = &self.elsewhere
             && field.files().iter().any(|file| files.contains(&file.name))
@@ -204,6 +216,23 @@ impl Shard {
         }
     }
 
+    /// Whether the field of that index is mapped, or in memory.
+    pub(super) fn is_mapped(&self, index: usize) -> bool {
+        self.folder.distant.is_none() || self.fields.get(index).is_some_and(|it| it.get().is_some())
+    }
+
+    /// Rows of the field of that index as Arrow.
+    ///
+    /// # Errors
+    /// There is no such field or row, or its files are damaged.
+    pub fn array(&self, index: usize, rows: Range<u64>) -> Result<ArrayRef> {
+        if self.is_mapped(index) {
+            return self.field_at(index)?.array(rows);
+        }
+        let n_rows = rows.end.saturating_sub(rows.start);
+        self.read_runs(index, &[rows])?.array(0..n_rows)
+    }
+
     /// Rows as Arrow, in the types of [`RowSchema::arrow_schema`]. Values are shared with the mapped
     /// files, but for bools, and offsets where `rows` does not begin with 0.
     ///
@@ -218,10 +247,24 @@ impl Shard {
     /// # Errors
     /// As [`Shard::record_batch`]; there is no such field.
     pub fn record_batch_of(&self, rows: Range<u64>, fields: &[usize]) -> Result<RecordBatch> {
-        fields.iter().try_for_each(|index| self.field_at(*index).map(|_| ()))?;
+        let n_fields = self.fields.len();
+        if let Some(index) = fields.iter().find(|index| **index >= n_fields) {
+            return Err(ReadError::NoField { field: format!("#{index}"), known: Vec::new() });
+        }
         let schema = self.schema.arrow_schema().project(fields);
         let schema = schema.map_err(|e| ReadError::damaged(&self.folder.path, e.to_string()))?;
         self.batch(rows, &Arc::new(schema), fields.iter().copied())
+    }
+
+    /// As [`Shard::array`], of several fields at the same time.
+    ///
+    /// # Errors
+    /// As [`Shard::array`].
+    pub fn arrays(&self, fields: &[usize], rows: Range<u64>) -> Result<Vec<ArrayRef>> {
+        if self.folder.distant.is_some() {
+            return side_by_side(fields, |index| self.array(*index, rows.clone()));
+        }
+        fields.iter().map(|index| self.field_at(*index)?.array(rows.clone())).collect()
     }
 
     fn batch(
@@ -230,8 +273,7 @@ impl Shard {
         schema: &SchemaRef,
         fields: impl Iterator<Item = usize>,
     ) -> Result<RecordBatch> {
-        let arrays = fields.map(|index| self.field_at(index)?.array(rows.clone()));
-        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let arrays = self.arrays(&fields.collect::<Vec<_>>(), rows.clone())?;
         let n_rows = usize::try_from(rows.end.saturating_sub(rows.start)).ok();
         let options = RecordBatchOptions::new().with_row_count(n_rows);
         RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)
@@ -240,7 +282,13 @@ impl Shard {
 
     /// The same shard with all fields copied into memory.
     pub(crate) fn load_in_memory(&self) -> Result<Self> {
-        let fields = (0..self.fields.len()).map(|index| Ok(self.field_at(index)?.in_memory()));
+        let fields = self.schema.fields().iter().enumerate().map(|(index, field)| {
+            if self.is_mapped(index) {
+                return Ok(self.field_at(index)?.in_memory());
+            }
+            // What cannot be mapped is read into memory.
+            FieldReader::open(&self.folder, field, self.n_rows)
+        });
         let fields = fields.map(|field| field.map(OnceLock::from)).collect::<Result<_>>()?;
         Ok(Self {
             folder: self.folder.clone(),
@@ -260,6 +308,9 @@ impl Shard {
     pub fn find<'a>(&self, key: impl Into<Key<'a>>) -> Result<Option<u64>> {
         let key = key.into();
         key.field_of(&self.schema)?;
+        if self.folder.distant.is_some() {
+            return self.find_distant(key);
+        }
         let keys = self.keys()?;
         let hash = key.hash();
         let (keys, _) = keys.as_slice().as_chunks::<KEY_BYTES>();
@@ -276,17 +327,31 @@ impl Shard {
         Ok(None)
     }
 
+    /// Checks that `keys.bin` has `each` bytes per row.
+    pub(super) fn expect_keys(&self, len: u64, each: usize) -> Result<()> {
+        if (self.n_rows.checked_mul(each)).map(|want| want as u64) == Some(len) {
+            return Ok(());
+        }
+        let what = format!("{len} bytes for {} rows", self.n_rows);
+        Err(self.folder.damaged(layout::KEYS, what))
+    }
+
     /// Whether the key of row `row` is `key`.
     ///
     /// # Errors
     /// Rows have no key or one of the other type, there is no such row, or a file is damaged.
     pub fn has_key<'a>(&self, row: u64, key: impl Into<Key<'a>>) -> Result<bool> {
         let key = key.into();
-        let field = self.field_at(key.field_of(&self.schema)?)?;
+        let index = key.field_of(&self.schema)?;
         if row >= self.n_rows() {
             let what = format!("names row {row} of {}", self.n_rows());
             return Err(self.folder.damaged(layout::KEYS, what));
         }
+        let (field, row) = if self.is_mapped(index) {
+            (Cow::Borrowed(self.field_at(index)?), row)
+        } else {
+            (Cow::Owned(self.read_rows(index, &[row])?), 0)
+        };
         let bytes = field.row(row)?;
         Ok(match key {
             Key::Text(text) => text.as_bytes() == bytes,
@@ -303,10 +368,7 @@ impl Shard {
             return Ok(open);
         }
         let keys = self.folder.map(layout::KEYS)?;
-        if self.n_rows.checked_mul(KEY_BYTES) != Some(keys.len()) {
-            let what = format!("{} bytes for {} rows", keys.len(), self.n_rows);
-            return Err(self.folder.damaged(layout::KEYS, what));
-        }
+        self.expect_keys(keys.len() as u64, KEY_BYTES)?;
         Ok(self.keys.get_or_init(|| keys))
     }
 
@@ -321,10 +383,7 @@ impl Shard {
             let keys = self.folder.map(layout::KEYS)?;
             self.keys.get_or_init(|| keys)
         };
-        if self.n_rows.checked_mul(ROW_KEY_BYTES) != Some(keys.len()) {
-            let what = format!("{} bytes for {} rows", keys.len(), self.n_rows);
-            return Err(self.folder.damaged(layout::KEYS, what));
-        }
+        self.expect_keys(keys.len() as u64, ROW_KEY_BYTES)?;
         Ok(keys.as_slice().as_chunks().0)
     }
 

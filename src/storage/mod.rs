@@ -20,6 +20,7 @@
 )]
 
 pub mod conformance;
+mod distant;
 pub mod faulty;
 mod host;
 mod local;
@@ -37,6 +38,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
+pub(crate) use distant::side_by_side;
+pub use distant::{Blocks, Distant, DistantFile};
 pub use faulty::Faulty;
 pub use host::usable_memory;
 pub use local::Local;
@@ -215,6 +218,11 @@ pub trait Storage: Send + Sync + Debug {
     /// How commits overlap with writing here.
     fn overlap(&self) -> Overlap;
 
+    /// How rows are read here, where files are too far away to be mapped.
+    fn distant(&self) -> Option<&dyn Distant> {
+        None
+    }
+
     /// Where the links and `..` in `path`, which is there, lead: paths to one folder have one such name.
     /// A storage that cannot tell gives the path as it is written.
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
@@ -301,6 +309,12 @@ pub fn parent(path: &Path) -> &Path {
     }
 }
 
+/// Whether a path is the URL of something that is not on this machine.
+#[must_use]
+pub(crate) fn is_elsewhere(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.contains("://"))
+}
+
 /// A file that only grows.
 pub trait AppendFile: Send + Debug {
     /// Appends all of `bytes` or fails; after a failure the file's tail is unknown.
@@ -333,6 +347,12 @@ pub trait ReadFile: Send + Sync + Debug {
     /// Fills `buf` with the bytes from `offset` on. A file that ends before is an error of kind
     /// `UnexpectedEof`.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+
+    /// Fills each of `pieces`, a buffer and the offset of its first byte. What lies close together may be
+    /// read together, what does not at the same time.
+    fn read_many(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        pieces.iter_mut().try_for_each(|(offset, buf)| self.read_at(buf, *offset))
+    }
 
     /// Size in bytes when the file was opened.
     fn len(&self) -> u64;

@@ -12,6 +12,30 @@ use super::command::{Place, TEXTS, files_of, joined};
 use super::harness::wait;
 use super::servers::Bucket;
 
+/// Rows of every kind of field.
+const KINDS: &str = r#"
+version = 1
+name = "kinds"
+
+[sources.rows]
+type = "jsonl"
+root = "in"
+path = "*.jsonl"
+types = { n = "int32" }
+
+[dataset]
+key = "id"
+partition_bytes = "4KiB"
+shard_rows = 20
+max_row_bytes = "1MiB"
+on_error = "quarantine"
+
+[dataset.fields]
+grid = { kind = "free", dtype = "int16" }
+kind = { intern = true }
+answer = { categorical = ["no", "yes"] }
+"#;
+
 /// A folder with the dataset `texts` in `data`: some shards of a few rows.
 pub(crate) fn small() -> Place {
     let place = Place::of_texts(4);
@@ -31,6 +55,32 @@ pub(crate) fn large() -> Place {
     place
 }
 
+/// A dataset `kinds` in `data` with every kind of field, nulls, a key and rejects, in some shards.
+pub(crate) fn kinds() -> Place {
+    let place = Place::new();
+    place.write("p.toml", KINDS);
+    for file in 0..3_u16 {
+        let lines = (0..70).map(|n| {
+            let row = file * 70 + n;
+            let grid: Vec<Vec<u16>> = vec![(0..row % 4).collect(); usize::from(row % 3)];
+            let kind = ["ape", "bee", "cat"].get(usize::from(row % 4));
+            let line = json!({
+                "id": format!("row-{row}"),
+                "n": row * 7,
+                "x": (row % 5 > 0).then_some(f64::from(row) / 8.0),
+                "list": (0..row % 6).map(|i| f64::from(i) * 0.5).collect::<Vec<_>>(),
+                "grid": grid,
+                "kind": kind,
+                "answer": if row == 100 { "perhaps" } else { ["no", "yes"][usize::from(row % 2)] },
+            });
+            format!("{line}\n")
+        });
+        place.write(&format!("in/{file}.jsonl"), joined(lines));
+    }
+    place.done(&["run", "p.toml", "--out", "data"]);
+    place
+}
+
 /// The folder of the cache key of the dataset below `out`.
 pub(crate) fn folder(place: &Place, out: &str) -> PathBuf {
     place.current(out, "texts")
@@ -38,17 +88,22 @@ pub(crate) fn folder(place: &Place, out: &str) -> PathBuf {
 
 /// Puts the dataset of `place` into the bucket, as a push does, and gives its cache key.
 pub(crate) fn lay(place: &Place, bucket: &Bucket) -> String {
-    let (dir, store) = (folder(place, "data"), bucket.store());
+    lay_named(place, bucket, "texts")
+}
+
+/// The same of the dataset `name`.
+pub(crate) fn lay_named(place: &Place, bucket: &Bucket, name: &str) -> String {
+    let (dir, store) = (place.current("data", name), bucket.store());
     let key = dir.file_name().unwrap().to_str().unwrap().to_owned();
     let current = json!({"cache_key": key}).to_string();
     wait(async {
         let put = files_of(&dir).into_iter().map(|(path, bytes)| {
-            let to = Key::from(format!("texts/{key}/{}", path.display()));
+            let to = Key::from(format!("{name}/{key}/{}", path.display()));
             let store = &store;
             async move { store.put(&to, bytes.into()).await }
         });
         try_join_all(put).await.unwrap();
-        store.put(&Key::from("texts/current.json"), current.into()).await.unwrap();
+        store.put(&Key::from(format!("{name}/current.json")), current.into()).await.unwrap();
     });
     key
 }

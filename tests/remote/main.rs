@@ -16,6 +16,7 @@ mod proxy;
 mod pull;
 mod push;
 mod reading;
+mod rows;
 mod servers;
 mod several;
 mod verify;

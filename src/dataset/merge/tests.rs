@@ -55,11 +55,11 @@ fn the_index_is_the_same_however_many_files_are_merged_at_once() {
         let index = KeyIndex::open(&**place.storage(), &path, n_rows).unwrap();
         for (n, rows) in (0..).zip(rows) {
             for row in 0..*rows {
-                let found: Vec<_> = index.rows(hash(u64::from(n), row.into())).collect();
+                let found: Vec<_> = index.rows(hash(u64::from(n), row.into())).unwrap().collect();
                 assert_eq!(found, [(n, row)]);
             }
         }
-        assert_eq!(index.rows(1).count(), 0);
+        assert_eq!(index.rows(1).unwrap().count(), 0);
         for shard in shards {
             place.storage().remove_all(&place.home().shard(&shard.id)).unwrap();
         }
