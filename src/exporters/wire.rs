@@ -149,7 +149,7 @@ impl Wire {
             let has_attributes = !attributes.is_empty();
             let options = PutOptions { mode, attributes, ..PutOptions::default() };
             let path = self.count(name);
-            match self.remote.store().put_opts(&path, bytes.clone().into(), options).await {
+            match self.remote.put(&path, bytes.clone().into(), options).await {
                 Ok(put) => return Ok(put.e_tag),
                 Err(e) if has_attributes && is_unsupported(&e) => self.keep_no_digest(),
                 Err(e) => return Err(self.error("write", name, &e)),

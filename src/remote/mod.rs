@@ -17,6 +17,7 @@ mod error;
 pub mod probe;
 mod read;
 mod scrub;
+mod shared_disk;
 mod storage;
 mod unlisted;
 mod url;

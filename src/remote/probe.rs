@@ -18,6 +18,7 @@ use object_store::{
     Error, GetOptions, GetRange, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion,
 };
 
+use super::shared_disk::lock_of;
 use super::{Pending, Remote, RemoteError, RemoteErrorKind};
 
 /// How the names of objects begin that a probe writes.
@@ -160,7 +161,7 @@ impl Run<'_> {
     }
 
     async fn put(&self, mode: PutMode) -> Result<PutResult, Error> {
-        self.remote.store().put_opts(&self.whole, TEXT.into(), mode.into()).await
+        self.remote.put(&self.whole, TEXT.into(), mode.into()).await
     }
 
     async fn write(&self) -> Outcome {
@@ -188,7 +189,7 @@ impl Run<'_> {
         // Another text, so that its `ETag` is another where that is made of the content.
         let other = PutPayload::from_static(b"replaced by `rowmill check`; it can be deleted\n");
         let mode = PutMode::Update(first.clone());
-        let put = self.remote.store().put_opts(&self.whole, other, mode.into()).await;
+        let put = self.remote.put(&self.whole, other, mode.into()).await;
         if let Err(e) = put {
             return self.lacks("replace", &e, NO_REPLACE);
         }
@@ -231,7 +232,7 @@ impl Run<'_> {
 
     async fn delete(&self) -> Outcome {
         let mut outcome = Outcome::Works;
-        for path in [&self.whole, &self.parts] {
+        for path in [&self.whole, &self.parts, &lock_of(&self.whole)] {
             match self.remote.store().delete(path).await {
                 Ok(()) | Err(Error::NotFound { .. }) => {}
                 Err(e) => outcome = self.fails("delete", &e),
@@ -247,7 +248,7 @@ mod tests {
     use crate::remote::RemoteOptions;
 
     #[test]
-    fn a_disk_can_create_and_not_replace_and_is_left_as_it_was() {
+    fn a_disk_can_create_and_replace_and_is_left_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let remote = Remote::open(&url, &RemoteOptions::default()).unwrap();
@@ -261,13 +262,13 @@ mod tests {
                 ("list", works),
                 ("write", works),
                 ("create only", works),
-                ("replace only", &Outcome::Lacking(NO_REPLACE)),
+                ("replace only", works),
                 ("write in parts", &Outcome::Lacking(NO_PARTS)),
                 ("read a range", works),
                 ("delete", works),
             ]
         );
-        assert!(probe.conditional_create && !probe.conditional_replace && !probe.multipart);
+        assert!(probe.conditional_create && probe.conditional_replace && !probe.multipart);
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
     }
 
