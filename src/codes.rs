@@ -602,6 +602,11 @@ codes! {
         "Two machines push datasets of one cache key. The first that ends counts, the other is refused, and none goes back unasked to a generation that it has pushed before.",
         "Find out which of the two is wanted; `rowmill push --replace` lets the sentinel name this one.",
         "`s3://b/t/…` holds generation 9f… now, put there since the push of 3a… began";
+    PushContradiction = "push-contradiction":
+        "Two machines that build one dataset have made other rows of the same inputs.",
+        "A hook does not answer equal batches equally: it draws random numbers, asks a service, or depends on the machine.",
+        "Mend the hook and give it another `id`; or remove one of the two records, at the place and in `partitions/` of the machine that has it, and run again.",
+        "`s3://b/t/…/partitions/9f…-1.json` and `9f…-2.json` beside it say that the same inputs became other rows";
     PushBusy = "push-busy":
         "Another push of the same dataset to the same place is at work on this machine.",
         "A place has one push at a time. The lock is the system's: it is gone when its holder is.",

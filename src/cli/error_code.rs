@@ -67,6 +67,7 @@ fn of_pipeline(error: &PipelineError) -> Code {
         PipelineError::Runtime(_) => Code::SystemRefused,
         PipelineError::Show(_) => Code::ValueNotShown,
         PipelineError::Rejects { .. } => Code::TooManyRejects,
+        PipelineError::SharedRetry => Code::Usage,
         PipelineError::Stopped => Code::Stopped,
     }
 }
@@ -195,6 +196,7 @@ fn of_push(error: &PushError) -> Code {
         PushError::Conflict { .. } | PushError::Foreign { .. } => Code::PushConflict,
         PushError::NotKept { .. } => Code::PushNotKept,
         PushError::Overtaken { .. } => Code::PushOvertaken,
+        PushError::Contradiction { .. } => Code::PushContradiction,
         PushError::Busy { .. } => Code::PushBusy,
         PushError::Stopped => Code::Stopped,
         PushError::Runtime(_) => Code::SystemRefused,

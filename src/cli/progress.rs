@@ -107,6 +107,9 @@ impl Observer for Progress {
                 "event": "sealed", "partition": partition, "shard": shard, "rows": rows,
                 "bytes": bytes,
             }),
+            Event::Adopted { partition, rows } => {
+                json!({"event": "adopted", "partition": partition, "rows": rows})
+            }
             Event::Finished { partition, rows } => {
                 json!({"event": "partition", "partition": partition, "rows": rows})
             }

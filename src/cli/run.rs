@@ -33,6 +33,10 @@ pub struct RunArgs {
     /// Ask hooks again about rows that they did not answer: the partitions that hold them are built again.
     #[arg(long)]
     retry_rejects: bool,
+    /// Build the dataset together with other runs, on this machine or others, that share nothing but the
+    /// place it is pushed to: what one has finished, the others take over.
+    #[arg(long, value_name = "URL", conflicts_with = "retry_rejects")]
+    at: Option<String>,
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub(super) json: bool,
@@ -45,8 +49,11 @@ pub(super) fn execute(
     console: &Console,
 ) -> Result<(), CliError> {
     let pipeline = args.definition.load(registry, console)?;
-    let pipeline =
-        Arc::new(if args.retry_rejects { pipeline.retrying_rejects() } else { pipeline });
+    let pipeline = if args.retry_rejects { pipeline.retrying_rejects() } else { pipeline };
+    let pipeline = Arc::new(match &args.at {
+        Some(url) => pipeline.sharing_at(url)?,
+        None => pipeline,
+    });
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -117,6 +124,11 @@ fn summary(report: &Report) -> String {
     if report.resumed_rows > 0 && !report.up_to_date {
         line("resumed", format!("{} were there before", counted(report.resumed_rows, "row")));
     }
+    if report.adopted_partitions > 0 {
+        let partitions = counted(report.adopted_partitions, "partition");
+        let rows = counted(report.adopted_rows, "row");
+        line("adopted", format!("{partitions} with {rows}, built by others"));
+    }
     if report.rejected > 0 {
         line("rejected", counted(report.rejected, "row"));
         for kind in &report.rejects {
@@ -145,7 +157,7 @@ fn summary(report: &Report) -> String {
         );
     }
     if !report.up_to_date {
-        let new_rows = report.rows.saturating_sub(report.resumed_rows);
+        let new_rows = report.rows.saturating_sub(report.resumed_rows + report.adopted_rows);
         line("time", format!("{seconds:.2} s, {} rows/s", per_second(new_rows, seconds)));
         let bottleneck = report.bottleneck().map(|stage| stage.name.clone());
         for stage in &report.stages {

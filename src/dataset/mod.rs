@@ -3,8 +3,9 @@
 //! In the order of a build: [`plan`] divides the inputs into partitions, [`home`] makes the folder
 //! and takes its lock, [`facts`] keeps what planning learned, [`stamps`] the digests of inputs,
 //! [`listing`] what stores listed;
-//! [`adopt`] finds the partitions that are built, [`partition`] builds the others, [`record`] is what
-//! is left of each. [`finalize`] writes the [`manifest`], the key index ([`keys`], made by [`merge`])
+//! [`adopt`] finds the partitions that are built, [`choice`] says which of other machines' are taken
+//! over, [`partition`] builds the others, [`record`] is what is left of each. [`finalize`] writes the
+//! [`manifest`], the key index ([`keys`], made by [`merge`])
 //! and the [`sentinel`]. [`reader`] opens what is complete, of which a [`Selection`] gathers rows; [`verify`]
 //! checks every byte of it. [`survey`] and [`status`] look at a folder from outside, [`difference`]
 //! compares two definitions, [`clean`] removes what nobody needs any more, [`doubt`] what nobody can believe.
@@ -17,6 +18,7 @@
 //! 2. The sentinel is written by one function, after it has counted everything the sentinel covers.
 
 pub mod adopt;
+pub mod choice;
 pub mod clean;
 mod contents;
 pub mod difference;

@@ -95,6 +95,12 @@ pub(super) fn hashed_root(root: &str) -> String {
     blake3::hash(root.as_bytes()).to_hex().chars().take(16).collect()
 }
 
+/// The root under which stands what others said of inputs below `root`.
+#[must_use]
+pub fn of_others(root: &str) -> String {
+    format!("{root}\0said by others")
+}
+
 impl Stamps {
     /// Opens the stamps of earlier runs, to add to them. Inputs were listed at `listed_at` or later.
     ///
@@ -178,6 +184,20 @@ impl Stamps {
             state.n_lines += 1;
         }
         Ok(())
+    }
+
+    /// Notes what others said of an input that was not read here.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn believe(&self, root: &str, input: &InputRange, digest: blake3::Hash) -> Result<()> {
+        self.learn(&of_others(root), input, digest)
+    }
+
+    /// What others said of an input, if it has the size and times that it had then.
+    #[must_use]
+    pub fn believed(&self, root: &str, input: &InputRange) -> Option<InputDigest> {
+        self.digest(&of_others(root), input)
     }
 
     /// Makes what was learned durable.

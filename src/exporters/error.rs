@@ -60,6 +60,14 @@ pub enum PushError {
         /// The one that is there.
         theirs: String,
     },
+    /// Two machines have made other rows of the same inputs.
+    #[error("`{one}` and `{other}` beside it say that the same inputs became other rows")]
+    Contradiction {
+        /// A record there.
+        one: String,
+        /// The name of another.
+        other: String,
+    },
     /// Another push to the same place is at work on this machine.
     #[error("another push to `{url}` is at work ({holder})")]
     Busy {
@@ -97,6 +105,10 @@ impl PushError {
             Self::NotKept { .. } => "run the same command again; it sends what is missing",
             Self::Overtaken { .. } => {
                 "find out which of the two is wanted; --replace lets the sentinel name this one"
+            }
+            Self::Contradiction { .. } => {
+                "a hook answers otherwise each time it is asked: mend it and give it another `id`, or \
+                 remove one of the two records, there and in `partitions/` of the machine that has it"
             }
             Self::Busy { .. } => {
                 "wait until it ends or stop it; a push that was killed holds no lock"

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Result;
 use super::journal::Journal;
+use super::others::Others;
 use super::push::{Complete, PushReport, Work};
 use super::session::{PushLive, PushOptions, Session, on_thread};
 use super::wire::Wire;
@@ -68,14 +69,15 @@ impl Exporter {
         Work { session: &self.session, home: &self.home }.note(None).await.map(drop)
     }
 
-    /// Pushes what is missing of the dataset, which is complete now.
+    /// Pushes what is missing of the dataset, which is complete now; before its sentinel goes out, it is
+    /// made sure that no `others` contradict it.
     ///
     /// # Errors
     /// As [`super::Push::run`].
-    pub async fn finish(&self) -> Result<PushReport> {
+    pub async fn finish(&self, others: Option<&Arc<Others>>) -> Result<PushReport> {
         let (storage, dir) = (Arc::clone(&self.session.storage), self.home.dir().to_owned());
         let complete = on_thread(move || Complete::read(&*storage, &dir)).await?;
-        self.push(&complete).await
+        self.push(&complete, others).await
     }
 
     pub(super) fn session(&self) -> &Arc<Session> {

@@ -5,6 +5,7 @@
 //! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push` (a
 //! dataset), `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
+//! `others` takes over what other machines have finished.
 //! `quick` looks at what is there without reading it.
 //!
 //! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
@@ -24,6 +25,7 @@ mod follow;
 mod journal;
 mod object;
 mod open;
+mod others;
 mod pull;
 mod pull_error;
 mod pull_file;
@@ -44,6 +46,7 @@ pub use follow::Ready;
 pub use journal::{Abilities, Before, Begun, Done, Facts, Journal, Known, Note, Part};
 pub use object::{CURRENT_DOCUMENT, DIGEST, Object, ShardObjects};
 pub use open::{open_dataset, storage_at};
+pub use others::Others;
 pub use pull::{PullReport, pull};
 pub use pull_error::PullError;
 pub use pull_session::{PullLive, PullOptions, PullSeen};

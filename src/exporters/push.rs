@@ -22,6 +22,7 @@ use super::error::{PushError, Result};
 use super::exporter::Exporter;
 use super::journal::{Abilities, Journal, Known, Note};
 use super::object::{self, Object, ShardObjects};
+use super::others::Others;
 use super::send::{create, not_kept, send};
 use super::session::{PushLive, PushOptions, PushSeen, Session, join, on_thread};
 use crate::dataset::home::PARTITIONS;
@@ -30,6 +31,7 @@ use crate::dataset::record::{RecordName, ShardEntry};
 use crate::dataset::sentinel::Sentinel;
 use crate::dataset::{DatasetError, Home};
 use crate::remote::Remote;
+use crate::shard::RemoteSentinel;
 use crate::shard::layout::COMPLETE;
 use crate::storage::{Storage, parent};
 
@@ -145,14 +147,18 @@ impl Push {
     pub async fn run(self, live: Arc<PushLive>, stop: CancellationToken) -> Result<PushReport> {
         let Self { storage, home, complete, remote, options } = self;
         let exporter = Exporter::open(storage, home, remote, options, live, stop).await?;
-        exporter.push(&complete).await
+        exporter.push(&complete, None).await
     }
 }
 
 impl Exporter {
     /// Pushes the dataset, of which some shards may have been.
-    pub(super) async fn push(&self, complete: &Complete) -> Result<PushReport> {
-        let Pushed { abilities, current, replaced } = self.steps(complete).await?;
+    pub(super) async fn push(
+        &self,
+        complete: &Complete,
+        others: Option<&Arc<Others>>,
+    ) -> Result<PushReport> {
+        let Pushed { abilities, current, replaced } = self.steps(complete, others).await?;
         let (session, sentinel) = (self.session(), &complete.sentinel);
         let PushSeen { sent_bytes, sent_objects, skipped_bytes, skipped_objects, .. } =
             session.live.seen();
@@ -175,12 +181,15 @@ impl Exporter {
     }
 
     /// Everything, in order.
-    async fn steps(&self, complete: &Complete) -> Result<Pushed> {
+    async fn steps(&self, complete: &Complete, others: Option<&Arc<Others>>) -> Result<Pushed> {
         let Complete { sentinel, bytes, manifest } = complete;
         let (session, home) = (self.session(), self.home());
         let work = Work { session, home };
         let (note, is_fresh) = work.note(Some(sentinel.manifest_b3())).await?;
         work.shards(manifest).await?;
+        if let Some(others) = others {
+            others.expect_agreement(manifest).await?;
+        }
         let abilities = work.abilities(manifest).await?;
         work.tables(sentinel, manifest).await?;
         let object = Object {
@@ -411,8 +420,17 @@ impl Work<'_> {
     }
 }
 
-/// Sends the files of a shard, then its sentinel.
+/// Sends the files of a shard, then its sentinel. One whose rows are only there was sent: its sentinel is
+/// looked at before the dataset's goes out.
 pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) -> Result<()> {
+    let (storage, path) = (Arc::clone(&session.storage), home.shard(id));
+    let read = move || Ok(RemoteSentinel::read(&*storage, &path).map_err(DatasetError::from)?);
+    if let Some(remote) = on_thread(read).await?
+        && remote.url() == session.wire.show(&format!("shards/{id}"))
+    {
+        session.remember(id);
+        return Ok(());
+    }
     let (storage, place, asked) = (Arc::clone(&session.storage), home.clone(), id.to_owned());
     let shard = on_thread(move || ShardObjects::read(&*storage, &place, &asked)).await?;
     let folder = shard.folder();

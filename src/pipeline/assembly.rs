@@ -47,6 +47,8 @@ pub struct Pipeline {
     pub(super) transforms: Vec<Arc<dyn Transform>>,
     /// Whether rows that a hook did not answer are asked about again.
     pub(super) retries_rejects: bool,
+    /// Whether other runs build the same dataset at the place it is pushed to.
+    pub(super) is_shared: bool,
 }
 
 /// A source, and what its rows go through.
@@ -132,8 +134,16 @@ impl Pipeline {
                 made.map(Arc::from).map_err(|e| PipelineError::settings(&t.name, e))
             })
             .collect::<Result<_, _>>()?;
-        let retries_rejects = false;
-        Ok(Self { definition, identity, home, storage, sources, transforms, retries_rejects })
+        Ok(Self {
+            definition,
+            identity,
+            home,
+            storage,
+            sources,
+            transforms,
+            retries_rejects: false,
+            is_shared: false,
+        })
     }
 
     /// What is odd about the definition, but not wrong.

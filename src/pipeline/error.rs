@@ -135,6 +135,9 @@ pub enum PipelineError {
         /// The table of the stage.
         table: String,
     },
+    /// A retry of rejects goes on alone.
+    #[error("a retry of rejects was begun here and has not ended")]
+    SharedRetry,
     /// Asked to stop; the same command goes on.
     #[error("stopped before the dataset was complete")]
     Stopped,
@@ -316,6 +319,10 @@ impl PipelineError {
                 "they are kept, as in `{file}`; mend the inputs, or raise `max_rejects` in {table} \
                  and run again: what is built is not built again"
             )),
+            Self::SharedRetry => Some(
+                "run the same command without `--at` first: what others have built is of before"
+                    .to_owned(),
+            ),
             Self::Stopped => Some("run the same command again; it goes on from there".to_owned()),
             Self::Config(_) | Self::Runtime(_) | Self::Show(_) => None,
         }
@@ -386,6 +393,7 @@ impl PipelineError {
             | Self::Schema(_)
             | Self::NoInput { .. }
             | Self::Memory { .. }
+            | Self::SharedRetry
             | Self::Cache(CacheError::Structure { .. } | CacheError::Incompatible { .. })
             | Self::Source { source: SourceError::Listing { .. }, .. }
             | Self::HookFile { source: SourceError::Listing { .. }, .. }
@@ -396,7 +404,7 @@ impl PipelineError {
                 | DatasetError::Read(ReadError::NoField { .. } | ReadError::NoKey(_)),
             ) => 2,
             Self::Rejects { .. }
-            | Self::Push(PushError::Overtaken { .. })
+            | Self::Push(PushError::Overtaken { .. } | PushError::Contradiction { .. })
             | Self::Source {
                 source: SourceError::Invalid { .. } | SourceError::Row { .. }, ..
             }

@@ -39,6 +39,13 @@ pub enum Event {
         /// Bytes of its files.
         bytes: u64,
     },
+    /// A partition was taken over from another run.
+    Adopted {
+        /// Index of the partition.
+        partition: usize,
+        /// Its rows.
+        rows: u64,
+    },
     /// A partition has its record.
     Finished {
         /// Index of the partition.

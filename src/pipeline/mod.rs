@@ -10,6 +10,7 @@
 //! 2. A run that fails or is stopped leaves what the same command goes on from.
 
 mod assembly;
+mod building;
 mod caches;
 mod check;
 mod compare;
@@ -24,6 +25,7 @@ mod listed;
 mod live;
 mod memory;
 mod notes;
+mod order;
 mod partition;
 mod plan;
 mod reading;
@@ -32,6 +34,7 @@ mod report;
 mod retry;
 mod rows;
 mod run;
+mod sharing;
 mod side;
 mod test;
 mod through;

@@ -17,7 +17,7 @@ use crate::dataset::Workplace;
 use crate::dataset::partition::{self, Partition, PartitionOptions};
 use crate::dataset::record::RecordName;
 use crate::dataset::stamps::Stamps;
-use crate::exporters::Ready;
+use crate::exporters::{Others, Ready};
 use crate::graph::{Chain, Control, Ended, Failed, Gauge, Inlet, Link, Meter, Ordered, Scope};
 use crate::inputs::Part;
 use crate::shard::{CommitPolicy, Progress, Resume, SealedShard};
@@ -36,6 +36,8 @@ pub(super) struct Context {
     pub(super) meters: Meters,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) live: Arc<Live>,
+    /// What others have finished, if the run shares a place with them.
+    pub(super) others: Option<Arc<Others>>,
     /// Takes what is to be pushed.
     pub(super) ready: Option<Sender<Ready>>,
 }
@@ -54,7 +56,7 @@ impl Context {
     }
 
     /// Lets something go out, if this run pushes.
-    fn push(&self, ready: impl FnOnce() -> Ready) {
+    pub(super) fn push(&self, ready: impl FnOnce() -> Ready) {
         if let Some(inlet) = &self.ready {
             // Whoever pushes finds it at the end, if it cannot be taken now.
             inlet.try_send(ready()).ok();

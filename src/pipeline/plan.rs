@@ -24,10 +24,11 @@ use crate::cache;
 use crate::dataset::adopt::Adopter;
 use crate::dataset::facts::{Facts, LearnedOutput};
 use crate::dataset::merge::MERGE_BYTES;
-use crate::dataset::record::RecordName;
+use crate::dataset::record::{Record, RecordName};
 use crate::dataset::retry::Retry;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, plan as division};
+use crate::exporters::Others;
 use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
 use crate::remote::is_url;
@@ -90,7 +91,6 @@ impl Hashed {
 /// One partition.
 #[derive(Debug)]
 pub(super) struct Planned {
-    pub(super) index: usize,
     /// Whose inputs it reads.
     pub(super) source: usize,
     /// Names its working state.
@@ -289,6 +289,7 @@ impl Pipeline {
             Arc::clone(&stamps),
             facts.set_aside.clone(),
         )?;
+        let adopter = if self.is_shared { adopter.believing() } else { adopter };
         let again = Again::new(self, &adopter, &facts);
         let mut digests: Vec<_> =
             self.sources.iter().map(|stage| SideDigests::new(stage, &stamps)).collect();
@@ -299,7 +300,7 @@ impl Pipeline {
         // What is left to a partition is known for sure only while all those before it are done.
         let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
         let mut is_known = true;
-        for (index, (source, division)) in divided.into_iter().enumerate() {
+        for (source, division) in divided {
             if limit.as_ref().is_some_and(RowLimit::is_reached) {
                 break;
             }
@@ -339,7 +340,6 @@ impl Pipeline {
             }
             let side = part.side;
             partitions.push(Planned {
-                index,
                 source,
                 slot,
                 bytes,
@@ -493,7 +493,8 @@ impl Pipeline {
             index_bytes: shared_bytes(&listed.schema, &self.shard_limits()),
             push_bytes: self
                 .pushes()
-                .map_or(0, |push| push.part_bytes.saturating_mul(push.concurrency.into())),
+                .map_or(0, |push| push.part_bytes.saturating_mul(push.concurrency.into()))
+                .saturating_add(if self.is_shared { Others::BYTES } else { 0 }),
             caches_bytes: if n_to_build > 0 { kept.sum() } else { 0 },
             finish_bytes: if listed.schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })
@@ -520,11 +521,16 @@ fn reused(
         stage.source.digests(part).map_err(|e| stage.error(e))
     };
     let found = adopter.adopt(slot, &stage.root, part, limit, hash)?;
-    Ok(found.map(|(name, record)| {
-        let source_rows = record.books.get(stage.name()).map_or(0, |b| b.entered);
-        let rejects = RejectsOf::record(&record);
-        Done { name, rows: record.rows, source_rows, rejects }
-    }))
+    Ok(found.map(|(name, record)| Done::of(stage.name(), name, &record)))
+}
+
+impl Done {
+    /// What is kept in mind of the record of a partition of `source`.
+    pub(super) fn of(source: &str, name: RecordName, record: &Record) -> Self {
+        let source_rows = record.books.get(source).map_or(0, |b| b.entered);
+        let rejects = RejectsOf::record(record);
+        Self { name, rows: record.rows, source_rows, rejects }
+    }
 }
 
 impl Planned {

@@ -43,6 +43,10 @@ pub struct Report {
     pub partitions: u64,
     /// Partitions taken over from earlier runs as they were.
     pub reused_partitions: u64,
+    /// Partitions taken over from other runs at the same place.
+    pub adopted_partitions: u64,
+    /// Their rows.
+    pub adopted_rows: u64,
     /// Wall-clock time.
     pub seconds: f64,
     /// Most resident memory, where the system tells.

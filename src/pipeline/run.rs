@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::export::Export;
-use super::partition::{Context, Meters, build};
+use super::partition::{Context, Meters};
 use super::plan::{Plan, State};
-use super::rejects::{Rejects, Tally, TooMany};
+use super::rejects::Rejects;
 use super::{
     InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, StageError,
     peak_rss_bytes, reading,
@@ -18,10 +18,9 @@ use super::{
 use crate::cache::Caches;
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
 use crate::dataset::{Dataset, RunNote, Workplace, doubt, listing, partition};
-use crate::graph::{Control, Failed, LinkError};
+use crate::graph::{Failed, LinkError};
 use crate::schema::{Field, FileRole, Kind};
 use crate::shard::Glance;
-use crate::stages::RowLimit;
 
 /// Removes what is in doubt.
 fn settle(place: &Workplace) -> Result<(), PipelineError> {
@@ -83,7 +82,7 @@ impl Pipeline {
         let bytes = to_build.clone().map(|p| p.bytes).sum();
         live.begin(to_build.count() as u64, bytes);
         live.watch_hooks(&self.transforms);
-        let export = match self.begin_push(&live, &stop).await {
+        let export = match self.begin_push(&plan.schema, &live, &stop).await {
             Ok(export) => export,
             Err(error) => {
                 let pipeline = Arc::clone(self);
@@ -93,6 +92,7 @@ impl Pipeline {
         };
         let context = Arc::new(Context {
             ready: export.as_ref().map(Export::inlet),
+            others: export.as_ref().and_then(Export::others),
             pipeline: Arc::clone(self),
             place: Arc::clone(&place),
             stamps: Arc::clone(&plan.stamps),
@@ -121,18 +121,18 @@ impl Pipeline {
             built => (built, ended),
         };
         let ended = match (built, ended, kept) {
-            (Ok(built), Ok(()), Ok(())) => {
-                let Built { partitions, newly, reused, resumed_rows } = built;
+            (Ok(mut built), Ok(()), Ok(())) => {
+                let partitions = std::mem::take(&mut built.partitions);
                 let ending = move || {
                     let was_complete = pipeline.is_complete()?;
                     Ok((was_complete, pipeline.finish(&place, &plan, &partitions)?))
                 };
                 let ended = on_thread(ending).await;
-                ended.map(|ended| (ended, newly, reused, resumed_rows))
+                ended.map(|ended| (ended, built))
             }
             (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => Err(error),
         };
-        let ((was_complete, mut report), newly, reused, resumed_rows) = match ended {
+        let ((was_complete, mut report), built) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 if let Some(export) = export {
@@ -142,9 +142,11 @@ impl Pipeline {
             }
         };
         info!(rows = report.rows, shards = report.shards, "dataset complete");
-        report.up_to_date = newly == 0 && was_complete;
-        report.resumed_rows = resumed_rows;
-        report.reused_partitions = reused;
+        report.up_to_date = built.newly == 0 && built.adopted == 0 && was_complete;
+        report.resumed_rows = built.resumed_rows;
+        report.reused_partitions = built.reused;
+        report.adopted_partitions = built.adopted;
+        report.adopted_rows = built.adopted_rows;
         report.asked_again = context.plan.partitions.iter().map(|p| p.asked_again).sum();
         report.seconds = began.elapsed().as_secs_f64();
         report.peak_rss_bytes = peak_rss_bytes();
@@ -200,6 +202,9 @@ impl Pipeline {
             // A run that was cut off may have left what led to the record.
             partition::clear(&place, &done.slot)?;
         }
+        if self.is_shared && plan.retry.is_some() {
+            return Err(PipelineError::SharedRetry);
+        }
         plan.stamps.compact(&place, self.ranges(&plan))?;
         self.note(&place, &plan)?;
         self.begin_transforms();
@@ -224,94 +229,6 @@ impl Pipeline {
             slots: plan.partitions.iter().map(|planned| planned.slot.clone()).collect(),
         };
         Ok(note.write(place)?)
-    }
-
-    /// Builds what is not done, as many partitions at once as the bound allows.
-    async fn build_all(
-        self: &Arc<Self>,
-        context: &Arc<Context>,
-        stop: &CancellationToken,
-    ) -> Result<Built, PipelineError> {
-        let control = Control { stop: stop.clone(), ..Control::new() };
-        let mut built = Built::default();
-        let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
-        // A limit is spent partition by partition: the next one cannot begin before it is known.
-        let jobs = if limit.is_some() { 1 } else { context.plan.bound.jobs };
-        let mut tasks = JoinSet::new();
-        let mut failed: Option<PipelineError> = None;
-        let mut tally = Tally::new(self.definition.budgets());
-        let mut next = 0;
-        loop {
-            while tasks.len() < jobs && failed.is_none() && !stop.is_cancelled() {
-                let Some(planned) = context.plan.partitions.get(next) else { break };
-                if limit.as_ref().is_some_and(RowLimit::is_reached) {
-                    break;
-                }
-                next += 1;
-                let mut partition = PlannedPartition { slot: planned.slot.clone(), record: None };
-                if let State::Done(done) = &planned.state {
-                    partition.record = Some(done.name.clone());
-                    if let Err(too_many) = tally.add(&done.rejects) {
-                        control.cancel.cancel();
-                        failed.get_or_insert(self.error_of(too_many).await);
-                        break;
-                    }
-                    built.partitions.push(partition);
-                    built.reused += 1;
-                    built.resumed_rows += done.rows;
-                    if let Some(limit) = &mut limit {
-                        limit.spend(done.source_rows);
-                    }
-                    continue;
-                }
-                built.partitions.push(partition);
-                let (context, control) = (Arc::clone(context), control.clone());
-                tasks.spawn(build(context, planned.index, limit, control));
-            }
-            match tasks.join_next().await {
-                None => break,
-                Some(Ok(Ok(Some(end)))) => {
-                    if let Err(too_many) = tally.add(&end.rejects) {
-                        control.cancel.cancel();
-                        failed.get_or_insert(self.error_of(too_many).await);
-                    }
-                    built.resumed_rows += end.resumed_rows;
-                    built.newly += 1;
-                    if let Some(limit) = &mut limit {
-                        limit.spend(end.source_rows);
-                    }
-                    if let Some(partition) = built.partitions.get_mut(end.partition) {
-                        partition.record = Some(end.record);
-                    }
-                }
-                Some(Ok(Ok(None))) => {}
-                Some(Ok(Err(error))) => {
-                    control.cancel.cancel();
-                    failed.get_or_insert(error.into());
-                }
-                Some(Err(error)) => {
-                    control.cancel.cancel();
-                    return Err(PipelineError::Runtime(std::io::Error::other(error)));
-                }
-            }
-        }
-        if let Some(failed) = failed {
-            return Err(failed);
-        }
-        if stop.is_cancelled() {
-            return Err(PipelineError::Stopped);
-        }
-        match tally.finish() {
-            Ok(()) => Ok(built),
-            Err(too_many) => Err(self.error_of(too_many).await),
-        }
-    }
-
-    /// What stands in the rejects that are too many.
-    async fn error_of(self: &Arc<Self>, too_many: TooMany) -> PipelineError {
-        let pipeline = Arc::clone(self);
-        let said = on_thread(move || Ok(too_many.error(&pipeline))).await;
-        said.unwrap_or_else(|error| error)
     }
 
     /// Writes the manifest and the sentinel, and describes the dataset.
@@ -408,6 +325,8 @@ impl Pipeline {
             resumed_rows: 0,
             partitions: dataset.about().partitions,
             reused_partitions: 0,
+            adopted_partitions: 0,
+            adopted_rows: 0,
             seconds: 0.0,
             peak_rss_bytes: None,
             stages: Vec::new(),
@@ -420,18 +339,8 @@ impl Pipeline {
     }
 }
 
-/// What building all partitions came to.
-#[derive(Debug, Default)]
-struct Built {
-    /// The partitions of the dataset, in order.
-    partitions: Vec<PlannedPartition>,
-    newly: u64,
-    reused: u64,
-    resumed_rows: u64,
-}
-
 /// Runs blocking work on a thread of its own.
-async fn on_thread<T: Send + 'static>(
+pub(super) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PipelineError> + Send + 'static,
 ) -> Result<T, PipelineError> {
     let mut tasks = JoinSet::new();

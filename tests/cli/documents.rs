@@ -105,6 +105,7 @@ fn the_report_of_a_run_has_its_numbers() {
         ("shards", json!(4)),
         ("partitions", json!(4)),
         ("reused_partitions", json!(0)),
+        ("adopted_partitions", json!(0)),
         ("rejected", json!(0)),
         ("resumed_rows", json!(0)),
         ("up_to_date", json!(false)),

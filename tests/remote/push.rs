@@ -103,7 +103,7 @@ fn wanted(place: &Place) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-fn found(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn found(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = bucket.store();
