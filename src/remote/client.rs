@@ -9,6 +9,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, S3Conditio
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
@@ -16,7 +17,12 @@ use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, R
 use super::url::{RemoteUrl, Scheme};
 use super::{RemoteError, RemoteErrorKind, RemoteOptions};
 
-type Client = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
+/// The same store, as far as it can do these.
+pub(super) struct Client {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) multipart: Option<Arc<dyn MultipartStore>>,
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+}
 
 /// How often credentials are asked for: the machine either offers them or does not.
 const CREDENTIAL_RETRIES: usize = 3;
@@ -38,7 +44,7 @@ pub(super) fn connect(url: &RemoteUrl, options: &RemoteOptions) -> Result<Client
         Scheme::Http => http(url, options),
         Scheme::File => {
             let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new().with_fsync(true));
-            Ok((store, None))
+            Ok(Client { store, multipart: None, pages: None })
         }
     };
     made.map_err(|e| RemoteError::new("set up access to", url.shown(), &e))
@@ -46,9 +52,13 @@ pub(super) fn connect(url: &RemoteUrl, options: &RemoteOptions) -> Result<Client
 
 type Made = Result<Client, object_store::Error>;
 
-fn both<S: ObjectStore + MultipartStore>(store: S) -> Client {
+fn all<S: ObjectStore + MultipartStore + PaginatedListStore>(store: S) -> Client {
     let store = Arc::new(store);
-    (Arc::<S>::clone(&store), Some(store))
+    Client {
+        store: Arc::<S>::clone(&store),
+        multipart: Some(Arc::<S>::clone(&store)),
+        pages: Some(store),
+    }
 }
 
 fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
@@ -83,7 +93,7 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
         };
         let lookup = builder.clone().with_retry(retry);
         let provider = Arc::clone(lookup.build()?.credentials());
-        Ok(both(builder.with_credentials(provider).build()?))
+        Ok(all(builder.with_credentials(provider).build()?))
     };
     Ok(with_credentials())
 }
@@ -93,7 +103,7 @@ fn gcs(url: &RemoteUrl, options: &RemoteOptions) -> Made {
         .with_bucket_name(url.authority())
         .with_client_options(client_options("google_", options))
         .with_retry(retry(options));
-    Ok(both(builder.build()?))
+    Ok(all(builder.build()?))
 }
 
 fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
@@ -104,7 +114,7 @@ fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> 
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
     expect_whole("AZURE_STORAGE_ENDPOINT", url, endpoint.as_deref())?;
     expect_tls("azure_", url, endpoint.as_deref(), options)?;
-    Ok(builder.build().map(both))
+    Ok(builder.build().map(all))
 }
 
 fn http(url: &RemoteUrl, options: &RemoteOptions) -> Made {
@@ -115,7 +125,7 @@ fn http(url: &RemoteUrl, options: &RemoteOptions) -> Made {
         .with_client_options(client_options("http_", &options))
         .with_retry(retry(&options))
         .build()?;
-    Ok((Arc::new(store), None))
+    Ok(Client { store: Arc::new(store), multipart: None, pages: None })
 }
 
 /// What requests share; the environment (`AWS_READ_TIMEOUT`, `AWS_PROXY_URL`, …) goes before the options.

@@ -14,6 +14,7 @@ mod blocks;
 mod cache;
 mod client;
 mod error;
+mod list;
 pub mod probe;
 mod read;
 mod scrub;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::ObjectStore;
+use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
@@ -73,6 +75,7 @@ pub struct Remote {
     url: RemoteUrl,
     store: Arc<dyn ObjectStore>,
     multipart: Option<Arc<dyn MultipartStore>>,
+    pages: Option<Arc<dyn PaginatedListStore>>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -94,15 +97,15 @@ impl Remote {
     /// the environment contradicts itself.
     pub fn open(url: &str, options: &RemoteOptions) -> Result<Self, RemoteError> {
         let url = RemoteUrl::parse(url)?;
-        let (store, multipart) = client::connect(&url, options)?;
-        Ok(Self { url, store, multipart })
+        let client::Client { store, multipart, pages } = client::connect(&url, options)?;
+        Ok(Self { url, store, multipart, pages })
     }
 
     /// A place below `url` in a store that is at hand.
     #[cfg(test)]
     pub(crate) fn of_store<S: ObjectStore + MultipartStore>(url: &str, store: Arc<S>) -> Self {
         let url = RemoteUrl::parse(url).unwrap();
-        Self { url, store: Arc::<S>::clone(&store), multipart: Some(store) }
+        Self { url, store: Arc::<S>::clone(&store), multipart: Some(store), pages: None }
     }
 
     /// What requests go through; its paths are those of [`Remote::path`].
@@ -116,6 +119,11 @@ impl Remote {
     #[must_use]
     pub fn multipart(&self) -> Option<&Arc<dyn MultipartStore>> {
         self.multipart.as_ref()
+    }
+
+    /// The same store for listing page by page; `None` of `file` and `http(s)`.
+    fn pages(&self) -> Option<&Arc<dyn PaginatedListStore>> {
+        self.pages.as_ref()
     }
 
     /// What kind of place it is.
@@ -212,7 +220,7 @@ mod tests {
         ] {
             let place = RemoteUrl::parse(url).unwrap();
             let memory = Arc::new(object_store::memory::InMemory::new());
-            let remote = Remote { url: place, store: memory, multipart: None };
+            let remote = Remote { url: place, store: memory, multipart: None, pages: None };
             let found = remote.path(relative);
             assert_eq!(found.as_ref(), path, "{url} {relative}");
             assert_eq!(remote.relative(&found).as_deref(), back, "{url} {relative}");

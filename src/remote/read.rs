@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -36,7 +35,7 @@ pub struct Object {
 }
 
 impl Object {
-    fn of(meta: &ObjectMeta) -> Self {
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
         let seconds = u64::try_from(meta.last_modified.timestamp()).unwrap_or(0);
         let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         Self { size: meta.size, modified, etag: meta.e_tag.clone() }
@@ -170,32 +169,6 @@ impl Remote {
         Err(wrong(RemoteErrorKind::Damaged, "fewer bytes came than were asked for"))
     }
 
-    /// Lists everything below the folder `below`, of any depth, and keeps what `take` makes of it:
-    /// paths relative to this place, in the store's order.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn list<T: Send + 'static>(
-        &self,
-        below: &str,
-        mut take: impl FnMut(String, Object) -> Option<T> + Send + 'static,
-    ) -> Result<Vec<T>, RemoteError> {
-        let (remote, below) = (self.clone(), below.to_owned());
-        let asked = async move {
-            let mut taken = Vec::new();
-            let prefix = remote.path(&below);
-            let mut listing = remote.store().list(Some(&prefix));
-            let refused = |e| remote.error("list", &below, &e);
-            while let Some(found) = listing.try_next().await.map_err(refused)? {
-                if let Some(relative) = remote.relative(&found.location) {
-                    taken.extend(take(relative, Object::of(&found)));
-                }
-            }
-            Ok(taken)
-        };
-        Pending::new(self.url().to_owned(), asked)?.wait()
-    }
-
     /// The objects in the folder `folder` itself, without what lies in folders below it.
     ///
     /// # Errors
@@ -232,7 +205,7 @@ mod tests {
         assert_eq!(read(&first).unwrap().1, &b"234"[..]);
         std::fs::write(dir.path().join("a.bin"), b"0123456789abc").unwrap();
         assert_eq!(read(&first).unwrap_err().kind(), RemoteErrorKind::Changed);
-        let listed = remote.list("", |path, object| Some((path, object.size))).unwrap();
+        let listed = remote.list("", "", |path, object| Some((path, object.size))).unwrap();
         assert_eq!(listed, [("a.bin".to_owned(), 13)]);
         assert_eq!(remote.list_folder("").unwrap().len(), 1);
         assert_eq!(remote.head("b.bin").unwrap_err().kind(), RemoteErrorKind::NotFound);

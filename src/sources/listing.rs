@@ -67,7 +67,7 @@ impl Listing {
             Some(remote) => object_listing::list(remote, &self.source, &self.patterns)?,
             None => self.list_files()?,
         };
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        object_listing::sort(&mut found);
         found.dedup_by(|a, b| a.path == b.path);
         found.shrink_to_fit();
         Ok(found)

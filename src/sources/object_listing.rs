@@ -24,6 +24,8 @@ pub(super) fn list(
     for pattern in patterns {
         match &pattern.glob {
             None => found.push(single(remote, source, &pattern.text)?),
+            // The list of a single glob may be long: it is not copied.
+            Some(glob) if found.is_empty() => found = below(remote, glob)?,
             Some(glob) => found.extend(below(remote, glob)?),
         }
     }
@@ -49,10 +51,10 @@ fn below(remote: &Remote, glob: &Glob) -> Result<Vec<Input>, SourceError> {
         return Err(RemoteError::of("list", remote.url(), kind, Some(said)).into());
     }
     let meant = glob.clone();
-    let mut found = remote.list(&glob.base, move |path, object| {
+    let mut found = remote.list(&glob.base, &glob.start, move |path, object| {
         meant.matches(&path).then(|| as_input(path, &object))
     })?;
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    sort(&mut found);
     let is_folder = |input: &Input| {
         let inside = format!("{}/", input.path);
         let at = found.partition_point(|other| other.path < inside);
@@ -62,6 +64,13 @@ fn below(remote: &Remote, glob: &Glob) -> Result<Vec<Input>, SourceError> {
         found.iter().filter(|input| is_folder(input)).map(|input| input.path.clone()).collect();
     found.retain(|input| folders.binary_search(&input.path).is_err());
     Ok(found)
+}
+
+/// Sorts by path. What is sorted already, as stores list, takes no memory.
+pub(super) fn sort(found: &mut [Input]) {
+    if !found.is_sorted_by(|a, b| a.path <= b.path) {
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+    }
 }
 
 /// The first object by name in `folder` that a name glob finds.

@@ -24,6 +24,8 @@ pub(super) struct Pattern {
 pub(super) struct Glob {
     /// The folders that its first parts name without wildcards.
     pub(super) base: String,
+    /// What the next part begins with before its first wildcard.
+    pub(super) start: String,
     whole: GlobMatcher,
     /// The parts that match exactly one name each, from the first on.
     steps: Vec<GlobMatcher>,
@@ -71,6 +73,7 @@ impl Pattern {
         let steps = parts.iter().take(n_steps).map(|p| compile(p));
         let glob = Glob {
             base: parts.get(..first).unwrap_or_default().join("/"),
+            start: literal(parts.get(first).unwrap_or(&"")).to_owned(),
             whole: compile(&text)?,
             steps: steps.collect::<Result<_, _>>()?,
             is_open: n_steps < parts.len(),
@@ -111,8 +114,15 @@ pub(super) fn name_glob(at: &str, text: &str) -> Result<GlobMatcher, SettingsErr
     compile(text).map_err(|e| SettingsError { at: vec![at.to_owned()], ..e })
 }
 
+const WILDCARDS: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
+
 fn has_wildcards(text: &str) -> bool {
-    text.contains(['*', '?', '[', ']', '{', '}', '\\'])
+    text.contains(WILDCARDS)
+}
+
+/// What stands before the first wildcard.
+fn literal(text: &str) -> &str {
+    text.split(WILDCARDS).next().unwrap_or_default()
 }
 
 fn compile(text: &str) -> Result<GlobMatcher, SettingsError> {
@@ -152,6 +162,21 @@ mod tests {
             let glob = Pattern::new(pattern).unwrap().glob.unwrap();
             assert_eq!(glob.matches(path), matches, "{pattern} matches {path}");
             assert_eq!(glob.may_enter(path), enters, "{pattern} enters {path}");
+        }
+    }
+
+    #[test]
+    fn what_stands_before_the_first_wildcard_narrows_a_listing() {
+        for (pattern, base, start) in [
+            ("**", "", ""),
+            ("a/b/**/*.csv", "a/b", ""),
+            ("a/2020-*/x.csv", "a", "2020-"),
+            ("part-0[12].csv", "", "part-0"),
+            ("a{b,c}/d", "", "a"),
+            ("a\\*", "", "a"),
+        ] {
+            let glob = Pattern::new(pattern).unwrap().glob.unwrap();
+            assert_eq!((glob.base.as_str(), glob.start.as_str()), (base, start), "{pattern}");
         }
     }
 

@@ -12,6 +12,7 @@ mod command;
 mod datasets;
 mod harness;
 mod http;
+mod pages;
 mod proxy;
 mod pull;
 mod push;

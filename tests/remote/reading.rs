@@ -10,6 +10,7 @@ use object_store::signer::Signer;
 use parquet::arrow::ArrowWriter;
 
 use super::command::{Place, Ran, files_of, joined};
+use super::pages::Pages;
 use super::proxy::{Fault, Proxy, Rule};
 use super::servers::{Bucket, Server};
 
@@ -248,6 +249,31 @@ fn what_goes_wrong_on_the_way_changes_nothing() {
         assert!(met >= 6, "{}: {met} faults met", server.name);
         let same = files_of(&place.path("local")) == files_of(&place.path("x"));
         assert!(same, "{}: other bytes", server.name);
+    }
+}
+
+#[test]
+fn a_long_listing_is_asked_for_in_parts_and_no_further_than_is_meant() {
+    let keys = (0..50_000).map(|i| format!("data/{:02}/{i:06}.txt", i / 1_000));
+    let pages = Pages::new(keys.collect());
+    let place = Place::new();
+    for (path, n_inputs, prefix, most) in [
+        ("**/*.txt", 50_000, "prefix=data%2F", 130),
+        ("1[0-4]/*.txt", 5_000, "prefix=data%2F1", 60),
+        ("07/007*5.txt", 100, "prefix=data%2F07%2F007", 1),
+    ] {
+        let source = format!("type = \"files\"\npath = \"{path}\"\ncontent = \"none\"");
+        place.write("long.toml", definition("long", &source));
+        let environment = pages.environment();
+        let ran = run(&place, &["plan", "long.toml", "--json"], "s3://b/data", &environment);
+        done(&ran);
+        let planned: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(planned["inputs"], n_inputs, "{path}");
+        let queries = pages.queries();
+        assert!(queries.len() <= most, "{path}: {} requests", queries.len());
+        let is_cut = queries.iter().any(|query| query.contains("start-after"));
+        assert_eq!(is_cut, n_inputs > 1_000, "{path}");
+        assert!(queries.iter().all(|query| query.contains(prefix)), "{path}: {queries:?}");
     }
 }
 
