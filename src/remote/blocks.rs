@@ -221,3 +221,110 @@ impl Drop for BlockFile {
         self.cache.remove_file(self.file);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+    use tokio::runtime::Builder;
+
+    use super::super::cache::BlockCacheOptions;
+    use super::*;
+
+    const BLOCK: usize = 64;
+
+    /// An object of that content, what stores it, and its file with blocks of [`BLOCK`] bytes.
+    fn opened(content: &[u8], cache_bytes: u64) -> (Arc<InMemory>, BlockFile, Arc<BlockCache>) {
+        let store = Arc::new(InMemory::new());
+        let remote = Remote::of_store("s3://b/p", Arc::clone(&store));
+        put(&store, content);
+        let cache =
+            Arc::new(BlockCache::new(BlockCacheOptions { bytes: cache_bytes, requests: 3 }));
+        let crcs: Vec<u32> = content.chunks(BLOCK).map(crc32fast::hash).collect();
+        let blocks = Blocks { bytes: BLOCK as u64, crcs: Some(crcs.into()) };
+        let object = remote.head("x.bin").unwrap();
+        let path = Path::new("s3://b/p/x.bin");
+        let kept = Arc::clone(&cache);
+        let file = BlockFile::new(remote, "x.bin".to_owned(), path, object, blocks, kept);
+        (store, file, cache)
+    }
+
+    fn put(store: &InMemory, content: &[u8]) {
+        let path = object_store::path::Path::from("p/x.bin");
+        let put = store.put(&path, content.to_vec().into());
+        Builder::new_current_thread().build().unwrap().block_on(put).unwrap();
+    }
+
+    #[test]
+    fn pieces_are_those_of_the_object_whatever_is_kept() {
+        let mut content = vec![0; 10_001];
+        blake3::Hasher::new().finalize_xof().fill(&mut content);
+        for cache_bytes in [0, 70, 1000, 1 << 20] {
+            let (_, file, cache) = opened(&content, cache_bytes);
+            for step in [1, 3, 63, 64, 65, 700, 10_001] {
+                // Backwards, and each twice.
+                let starts = (0..content.len()).step_by(step.max(50)).rev();
+                let starts = starts.flat_map(|start| [start, start]);
+                let ends = |start: usize| (start + step).min(content.len());
+                let ranges: Vec<_> = starts.map(|start| start..ends(start)).collect();
+                let mut bufs: Vec<Vec<u8>> =
+                    ranges.iter().map(|range| vec![0; range.len()]).collect();
+                let mut pieces: Vec<_> = ranges
+                    .iter()
+                    .zip(&mut bufs)
+                    .map(|(range, buf)| (range.start as u64, buf.as_mut_slice()))
+                    .collect();
+                file.read_many(&mut pieces).unwrap();
+                for (range, buf) in ranges.iter().zip(&bufs) {
+                    assert!(content[range.clone()] == buf[..], "{range:?} with {cache_bytes}");
+                }
+                assert!(cache.held_bytes() <= cache_bytes);
+            }
+            let error = file.read_at(&mut [0; 2], 10_000).unwrap_err();
+            assert_eq!(error.source.kind(), io::ErrorKind::UnexpectedEof);
+            drop(file);
+            assert_eq!(cache.held_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn neighbours_come_together_as_far_as_a_request_goes() {
+        let (_, file, _) = opened(&[7; 1000], 0);
+        assert_eq!(file.requests(&[0, 1, 2, 5, 7, 8]), [0..3, 5..6, 7..9]);
+        let most = MOST_BYTES / BLOCK as u64;
+        let many: Vec<u64> = (0..=most).collect();
+        assert_eq!(file.requests(&many), [0..most, most..most + 1]);
+    }
+
+    #[test]
+    fn what_is_not_what_was_sealed_is_refused_and_named() {
+        let content = [7; 1000];
+        let (store, file, cache) = opened(&content, 1 << 20);
+        let mut byte = [0];
+        file.read_at(&mut byte, 5).unwrap();
+        put(&store, &content);
+        file.read_at(&mut byte, 6).expect("it is kept");
+        let changed = file.read_at(&mut byte, 900).unwrap_err();
+        let cause = super::super::remote_cause(&changed).unwrap();
+        assert_eq!(cause.kind(), RemoteErrorKind::Changed);
+        assert_eq!(cause.url(), "s3://b/p/x.bin");
+
+        let mut spoiled = content;
+        spoiled[130] ^= 1;
+        put(&store, &spoiled);
+        let object = file.remote.head("x.bin").unwrap();
+        let (remote, blocks) = (file.remote.clone(), file.blocks.clone());
+        let path = Path::new("s3://b/p/x.bin");
+        let file = BlockFile::new(remote, "x.bin".to_owned(), path, object, blocks, cache);
+        file.read_at(&mut byte, 1).unwrap();
+        for _ in 0..2 {
+            // Nobody waits for a block that did not come.
+            let damaged = file.read_at(&mut byte, 130).unwrap_err();
+            assert_eq!(
+                super::super::remote_cause(&damaged).unwrap().to_string(),
+                "cannot read `s3://b/p/x.bin`: what came is not what was to come (block 2, bytes \
+                 128 to 192, does not match its CRC-32)"
+            );
+        }
+    }
+}

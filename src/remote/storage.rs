@@ -4,7 +4,8 @@
 //! blocks, which rows are read by (`blocks`).
 //!
 //! Invariants:
-//! 1. Only threads that may wait call it, never those of the runtime itself.
+//! 1. Only threads that may wait call it, never those of the runtime itself, but for a place that is for
+//!    rows.
 //! 2. A file that is open holds at most [`MAX_AHEAD`] bytes in memory for each of its requests, or as
 //!    many as one call asks for.
 //! 3. An object that is replaced while it is read is an error, never a mixture.
@@ -12,6 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -52,6 +54,8 @@ pub struct RemoteStorage {
     root: PathBuf,
     runtime: Handle,
     cache: Arc<BlockCache>,
+    /// Whether any thread calls it.
+    is_for_rows: bool,
 }
 
 impl RemoteStorage {
@@ -60,17 +64,17 @@ impl RemoteStorage {
     pub fn new(remote: Remote, runtime: Handle) -> Self {
         let root = PathBuf::from(remote.url());
         let cache = Arc::new(BlockCache::new(BlockCacheOptions::default()));
-        Self { remote, root, runtime, cache }
+        Self { remote, root, runtime, cache, is_for_rows: false }
     }
 
-    /// The place for who reads rows there; requests are made on threads of its own.
+    /// The place for who reads rows there, on whatever thread; requests are made on threads of its own.
     ///
     /// # Errors
     /// The system refuses threads.
     pub fn for_rows(remote: Remote, options: BlockCacheOptions) -> Result<Self, RemoteError> {
         let runtime = blocking::runtime(remote.url())?;
         let cache = Arc::new(BlockCache::new(options));
-        Ok(Self { cache, ..Self::new(remote, runtime) })
+        Ok(Self { cache, is_for_rows: true, ..Self::new(remote, runtime) })
     }
 
     /// Bytes of blocks that are kept in memory.
@@ -85,6 +89,16 @@ impl RemoteStorage {
         &self.root
     }
 
+    /// Waits for the answer; also where a runtime of somebody else's would refuse to wait.
+    fn wait<F: Future<Output: Send> + Send>(&self, answer: F) -> F::Output {
+        if !self.is_for_rows || Handle::try_current().is_err() {
+            return self.runtime.block_on(answer);
+        }
+        let waiting = || self.runtime.block_on(answer);
+        std::thread::scope(|threads| threads.spawn(waiting).join())
+            .unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
     /// The metadata `name` of an object, `None` where it has none.
     ///
     /// # Errors
@@ -93,7 +107,7 @@ impl RemoteStorage {
         let relative = self.relative("look at", path)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
         let object = self.remote.path(&relative);
-        let found = self.runtime.block_on(self.remote.store().get_opts(&object, options));
+        let found = self.wait(self.remote.store().get_opts(&object, options));
         let found = found.map_err(|e| self.error("look at", path, &relative, &e))?;
         let value = found.attributes.get(&Attribute::Metadata(name.into()));
         Ok(value.map(|value| value.as_ref().to_owned()))
@@ -126,7 +140,7 @@ impl RemoteStorage {
         if relative.is_empty() {
             return Ok(None);
         }
-        match self.runtime.block_on(self.remote.head_or_why(&self.remote.path(&relative))) {
+        match self.wait(self.remote.head_or_why(&self.remote.path(&relative))) {
             Ok(meta) => Ok(Some(meta)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(self.error(op, path, &relative, &e)),
@@ -136,7 +150,7 @@ impl RemoteStorage {
     /// A whole object, `None` where there is none.
     fn get(&self, op: &'static str, path: &Path) -> Result<Option<Bytes>> {
         let relative = self.relative(op, path)?;
-        let got = self.runtime.block_on(async {
+        let got = self.wait(async {
             self.remote.store().get(&self.remote.path(&relative)).await?.bytes().await
         });
         match got {
@@ -236,7 +250,7 @@ impl Storage for RemoteStorage {
         }
         let relative = self.relative("list", dir)?;
         let prefix = self.remote.path(&relative);
-        let listed = self.runtime.block_on(self.remote.store().list_with_delimiter(Some(&prefix)));
+        let listed = self.wait(self.remote.store().list_with_delimiter(Some(&prefix)));
         let listed = listed.map_err(|e| self.error("list", dir, &relative, &e))?;
         let name = |path: &object_store::path::Path| path.filename().map(ToOwned::to_owned);
         let dirs = listed
@@ -262,7 +276,7 @@ impl Storage for RemoteStorage {
         let relative = self.relative("look at", path)?;
         let prefix = self.remote.path(&relative);
         let mut below = self.remote.store().list(Some(&prefix));
-        match self.runtime.block_on(below.next()) {
+        match self.wait(below.next()) {
             Some(Ok(_)) => Ok(Some(Entry { name, kind: EntryKind::Dir, len: 0 })),
             None => Ok(None),
             Some(Err(e)) => match self.remote.error("look at", &relative, &e) {
@@ -404,7 +418,7 @@ impl RemoteFile {
     fn answer(&self, mut coming: Coming) -> Result<Bytes> {
         let remote = &self.place.remote;
         let range = coming.range.clone();
-        let ended = self.place.runtime.block_on(&mut coming.answer);
+        let ended = self.place.wait(&mut coming.answer);
         let lost = |e| StorageError::new("read", &self.path, io::Error::other(e));
         let got = ended.map_err(lost)?;
         let bytes = got.map_err(|e| self.place.error("read", &self.path, &self.relative, &e))?;

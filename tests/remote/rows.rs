@@ -9,6 +9,7 @@ use object_store::path::Path as Key;
 use rowmill::dataset::Dataset;
 use rowmill::exporters::{open_dataset, storage_at};
 use rowmill::remote::{BlockCacheOptions, RemoteOptions};
+use rowmill::schema::key_hash_bytes;
 use rowmill::shard::ReadError;
 use serde_json::Value;
 
@@ -17,6 +18,7 @@ use super::datasets::{command, folder, kinds, large, lay, lay_named};
 use super::harness::wait;
 use super::proxy::{Fault, Proxy, Rule};
 use super::servers::{Bucket, Server};
+use super::web::Web;
 
 const MIB: u64 = 1 << 20;
 
@@ -87,6 +89,21 @@ fn commands_print_of_a_url_what_they_print_of_a_folder() {
             let here = place.done(&["inspect", "data/kinds", "--key", key]).stdout;
             assert_eq!(there, here, "{key}");
         }
+        // No sum covers a piece of the index: what is not found in it is looked for again.
+        let index = files_of(&place.current("data", "kinds"));
+        let index = index.iter().find(|(path, _)| path.to_string_lossy().starts_with("keys-"));
+        let entries = &index.unwrap().1[(1 << 19) + 8..];
+        let hash = key_hash_bytes(b"row-101").to_le_bytes();
+        let at = entries.chunks(16).position(|entry| entry[..8] == hash).unwrap() as u64;
+        let args = ["inspect", &url, "--key", "row-101"];
+        let whole = printed(&place, &bucket, &proxy, &args);
+        proxy.clear();
+        let flipped = Rule::new(Fault::FlippedByte(8 + at * 16)).on("GetObject").key("/keys-");
+        proxy.inject(flipped.after(1));
+        assert_eq!(printed(&place, &bucket, &proxy, &args), whole, "{}", server.name);
+        let of_index = proxy.requests().into_iter().filter(|it| it.key.contains("/keys-"));
+        let of_index: Vec<_> = of_index.filter(|it| it.operation == "GetObject").collect();
+        assert_eq!(of_index.len(), 4, "twice the start and the bucket: {of_index:#?}");
         let none = rowmill(&place, &bucket, &proxy, &["inspect", &url, "--key", "row-100"]);
         none.fails(2, &["no row has the key `row-100`"]);
         let there = printed(&place, &bucket, &proxy, &["status", &url, "--json"]);
@@ -270,12 +287,13 @@ fn check_same(there: &Dataset, here: &Dataset) {
 #[test]
 fn a_dataset_that_is_opened_by_url_has_the_same_rows() {
     let place = kinds();
-    let url = format!("file://{}", place.current("data", "kinds").display());
-    let options = RemoteOptions::default();
+    let (folder, web) = (place.current("data", "kinds"), Web::new(place.path("data")));
+    let url = format!("file://{}", folder.display());
+    let at_web = web.url(&format!("kinds/{}", folder.file_name().unwrap().to_str().unwrap()));
+    let (options, cache) = (RemoteOptions::default(), BlockCacheOptions::default);
     let here = Dataset::open(place.path("data/kinds")).unwrap();
-    for bytes in [256 * MIB, 700, 0] {
-        let cache = BlockCacheOptions { bytes, ..BlockCacheOptions::default() };
-        let there = open_dataset(&url, &options, cache).unwrap();
+    for (url, bytes) in [(&url, 256 * MIB), (&at_web, 256 * MIB), (&url, 700), (&url, 0)] {
+        let there = open_dataset(url, &options, BlockCacheOptions { bytes, ..cache() }).unwrap();
         assert!(there.is_distant() && !here.is_distant());
         check_same(&there, &here);
         let unmapped = there.shard(0).unwrap().field("n").unwrap_err();
@@ -284,7 +302,20 @@ fn a_dataset_that_is_opened_by_url_has_the_same_rows() {
         check_same(&loaded, &here);
         assert_eq!(loaded.shard(0).unwrap().field("n").unwrap().row(3).unwrap().len(), 4);
     }
-    let error = open_dataset("ftp://host/x", &options, BlockCacheOptions::default()).unwrap_err();
+    // On a thread that is not to wait for others, too.
+    wait(async { check_same(&open_dataset(&url, &options, cache()).unwrap(), &here) });
+    let dir = folder.display().to_string();
+    for args in [&["cat", "--rows", "150..160"][..], &["inspect", "--key", "row-7"]] {
+        let [there, here] =
+            [&at_web, &dir].map(|at| [&args[..1], &[at.as_str()], &args[1..]].concat());
+        assert_eq!(place.done(&there).stdout, place.done(&here).stdout, "{args:?}");
+    }
+    let status = place.json(&["status", &at_web]);
+    assert_eq!(
+        (&status["state"], &status["generation"]["rows"]),
+        (&"complete".into(), &209.into())
+    );
+    let error = open_dataset("ftp://host/x", &options, cache()).unwrap_err();
     assert!(error.to_string().contains("ftp://host/x"), "{error}");
 }
 
