@@ -608,8 +608,8 @@ codes! {
         "Mend the hook and give it another `id`; or remove one of the two records, at the place and in `partitions/` of the machine that has it, and run again.",
         "`s3://b/t/…/partitions/9f…-1.json` and `9f…-2.json` beside it say that the same inputs became other rows";
     PushBusy = "push-busy":
-        "Another push of the same dataset to the same place is at work on this machine.",
-        "A place has one push at a time. The lock is the system's: it is gone when its holder is.",
+        "Another push of the same dataset to the same place is at work: on this machine, or, for `clean`, on any.",
+        "A place has one push of a machine at a time, and nothing is removed beside one. The lock is the system's: it is gone when its holder is; in the store a push that was killed counts for an hour.",
         "Wait until it ends, or stop it.",
         "another push to `s3://b/t` is at work (pid 12 on host)";
     Usage = "usage":

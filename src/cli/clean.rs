@@ -9,32 +9,34 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
-use super::duration;
 use super::output::{CliError, Console, counted};
 use super::target::Target;
+use super::{clean_url, duration};
 use crate::config::Registry;
 use crate::dataset::clean::{Keep, Leftover, Removal, clean, leftovers, old_keys, remove_key};
 use crate::dataset::{DatasetError, Workplace};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
+use crate::remote::is_url;
 use crate::storage::{EntryKind, Local, Storage};
 
 /// Arguments of `rowmill clean`.
 #[derive(Debug, Args)]
 pub struct CleanArgs {
-    /// A dataset's folder (or the one that holds `current`), or a definition.
+    /// A dataset's folder (or the one that holds `current`), a definition, or the URL of a dataset that
+    /// was pushed.
     path: PathBuf,
     /// Remove it; without this, only say what would go.
     #[arg(long)]
-    yes: bool,
+    pub(super) yes: bool,
     /// Remove old cache keys instead of old generations of one key.
     #[arg(long)]
-    keys: bool,
+    pub(super) keys: bool,
     /// Generations (or cache keys) to keep beside the current one.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    keep: usize,
-    /// Remove nothing that is younger, such as `7d`, `12h` or `30m`.
+    pub(super) keep: usize,
+    /// Remove nothing that is younger, such as `7d`, `12h` or `30m`; `7d` at a URL.
     #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    older_than: Option<Duration>,
+    pub(super) older_than: Option<Duration>,
     /// Print a JSON document.
     #[arg(long)]
     pub(super) json: bool,
@@ -46,6 +48,9 @@ pub(super) fn execute(
     registry: Registry,
     console: &Console,
 ) -> Result<(), CliError> {
+    if let Some(url) = args.path.to_str().filter(|path| is_url(path)) {
+        return clean_url::execute(args, url, console);
+    }
     let target = Target::of(&args.path, registry)?;
     let younger_than = args
         .older_than

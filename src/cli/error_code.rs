@@ -197,7 +197,7 @@ fn of_push(error: &PushError) -> Code {
         PushError::NotKept { .. } => Code::PushNotKept,
         PushError::Overtaken { .. } => Code::PushOvertaken,
         PushError::Contradiction { .. } => Code::PushContradiction,
-        PushError::Busy { .. } => Code::PushBusy,
+        PushError::Busy { .. } | PushError::AtWork { .. } => Code::PushBusy,
         PushError::Stopped => Code::Stopped,
         PushError::Runtime(_) => Code::SystemRefused,
     }

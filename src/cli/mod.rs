@@ -7,6 +7,7 @@ mod cache;
 mod cat;
 mod check;
 mod clean;
+mod clean_url;
 mod complete;
 mod duration;
 mod error_code;

@@ -318,7 +318,7 @@ pub(crate) fn owner() -> String {
 }
 
 /// Whether `s` is `n` lower-case hex digits.
-pub(super) fn is_hex(s: &str, n: usize) -> bool {
+pub(crate) fn is_hex(s: &str, n: usize) -> bool {
     s.len() == n && s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 

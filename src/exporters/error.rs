@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::dataset::DatasetError;
-use crate::remote::RemoteError;
+use crate::remote::{RemoteError, remote_cause};
 use crate::storage::StorageError;
 
 /// What every operation of a push returns.
@@ -76,6 +76,14 @@ pub enum PushError {
         /// What it says of itself.
         holder: String,
     },
+    /// Something is to be removed while a push is at work.
+    #[error("a push to `{url}` is at work ({who}), and nothing is removed beside it")]
+    AtWork {
+        /// The place.
+        url: String,
+        /// What it says of itself.
+        who: String,
+    },
     /// The push was asked to stop.
     #[error("stopped before everything was pushed")]
     Stopped,
@@ -85,6 +93,18 @@ pub enum PushError {
 }
 
 impl PushError {
+    /// The store's own error, where that of a storage or a dataset holds one.
+    #[must_use]
+    pub fn of_store(self) -> Self {
+        let cause = match &self {
+            Self::Storage(error) | Self::Dataset(DatasetError::Storage(error)) => {
+                remote_cause(error).cloned()
+            }
+            _ => None,
+        };
+        cause.map_or(self, Self::Remote)
+    }
+
     /// Says what to do about it, where that is known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -112,6 +132,9 @@ impl PushError {
             }
             Self::Busy { .. } => {
                 "wait until it ends or stop it; a push that was killed holds no lock"
+            }
+            Self::AtWork { .. } => {
+                "run the same command again when it has ended; a push that was killed counts for an hour"
             }
             Self::Stopped => "run the same command again; it goes on from there",
             Self::Runtime(_) => "raise the limit of processes (`ulimit -u`)",

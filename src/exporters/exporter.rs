@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::Result;
 use super::journal::Journal;
 use super::others::Others;
+use super::presence::Presence;
 use super::push::{Complete, PushReport, Work};
 use super::session::{PushLive, PushOptions, Session, on_thread};
 use super::wire::Wire;
@@ -53,11 +54,14 @@ impl Exporter {
     ) -> Result<Self> {
         remote.expect_writable()?;
         let began = Instant::now();
-        let wire = Wire::new(remote.clone(), format!("{}/{}", home.name(), home.cache_key()));
+        let folder = format!("{}/{}", home.name(), home.cache_key());
+        let wire = Wire::new(remote.clone(), folder.clone());
         let above = Wire::new(remote.clone(), home.name().to_owned());
         let (disk, place, url) = (Arc::clone(&storage), home.clone(), remote.url().to_owned());
         let journal = on_thread(move || Journal::open(&disk, &place, &url)).await?;
-        let session = Arc::new(Session::new(storage, wire, journal, options, live, stop));
+        let is_resumed = journal.facts().note().is_some();
+        let wires = (wire, Presence::new(remote, folder, &home, is_resumed));
+        let session = Arc::new(Session::new(storage, wires, journal, options, live, stop));
         Ok(Self { session, above, home, began })
     }
 
@@ -80,6 +84,11 @@ impl Exporter {
         self.push(&complete, others).await
     }
 
+    /// Ends a push that does not come to its end: nobody has to wait for it any more.
+    pub async fn withdraw(&self) {
+        self.session.presence.withdraw().await;
+    }
+
     pub(super) fn session(&self) -> &Arc<Session> {
         &self.session
     }
@@ -93,7 +102,8 @@ impl Exporter {
     }
 
     pub(super) fn n_requests(&self) -> u64 {
-        self.session.wire.n_requests() + self.above.n_requests()
+        let presence = self.session.presence.n_requests();
+        self.session.wire.n_requests() + self.above.n_requests() + presence
     }
 
     pub(super) fn elapsed(&self) -> Duration {

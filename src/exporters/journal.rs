@@ -163,6 +163,14 @@ impl Facts {
         self.objects.get(object)
     }
 
+    /// Uploads that were begun and not completed: objects, and the store's names of the uploads.
+    pub fn uploads(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.objects.iter().filter_map(|(object, known)| match known {
+            Known::Begun(begun) => Some((object.as_str(), begun.upload.as_str())),
+            Known::Done(_) => None,
+        })
+    }
+
     /// Whether that generation was pushed from here to its end, at any time.
     #[must_use]
     pub fn has_finished(&self, generation: &str) -> bool {

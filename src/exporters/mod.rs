@@ -6,6 +6,7 @@
 //! dataset), `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //! `others` takes over what other machines have finished.
+//! `presence` tells that a push is at work, `clean` removes what nobody needs any more (`clean_found`).
 //! `quick` looks at what is there without reading it.
 //!
 //! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
@@ -17,6 +18,8 @@
 //!    appears after the hash was compared.
 //! 3. What is in a store is believed by size and digest, never by its name alone.
 
+mod clean;
+mod clean_found;
 mod commit;
 mod decide;
 mod error;
@@ -26,6 +29,7 @@ mod journal;
 mod object;
 mod open;
 mod others;
+mod presence;
 mod pull;
 mod pull_error;
 mod pull_file;
@@ -39,6 +43,7 @@ mod tests;
 mod throttle;
 mod wire;
 
+pub use clean::{CleanElsewhere, KeepElsewhere, LeftElsewhere, RemovalElsewhere};
 pub use decide::{Decision, Difference, Remote as RemoteObject, decide};
 pub use error::{PushError, Result};
 pub use exporter::Exporter;

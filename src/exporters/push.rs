@@ -158,7 +158,11 @@ impl Exporter {
         complete: &Complete,
         others: Option<&Arc<Others>>,
     ) -> Result<PushReport> {
-        let Pushed { abilities, current, replaced } = self.steps(complete, others).await?;
+        let pushed = self.steps(complete, others).await;
+        if pushed.is_err() {
+            self.withdraw().await;
+        }
+        let Pushed { abilities, current, replaced } = pushed?;
         let (session, sentinel) = (self.session(), &complete.sentinel);
         let PushSeen { sent_bytes, sent_objects, skipped_bytes, skipped_objects, .. } =
             session.live.seen();
@@ -204,6 +208,10 @@ impl Exporter {
         if is_all_there && !session.options.replace {
             session.live.skipped_object(object.bytes);
         } else {
+            if !was_there || session.options.replace {
+                // Whoever cleans up sees this, or is seen when the sentinels are counted.
+                session.presence.announce().await?;
+            }
             work.recount(manifest).await?;
             commit::commit(session, &object, bytes, &note, abilities).await?;
         }
@@ -214,6 +222,8 @@ impl Exporter {
         if current {
             commit::make_current(self.above(), home.cache_key()).await?;
         }
+        work.forget_uploads().await?;
+        session.presence.withdraw().await;
         session.journal(move |journal| journal.finished(&note.generation)).await?;
         Ok(Pushed { abilities, current, replaced })
     }
@@ -401,6 +411,20 @@ impl Work<'_> {
                 there => there,
             };
             send(self.session, &object, &there).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the store forget what was begun of files that the dataset does not have any more: those that
+    /// it has are there.
+    async fn forget_uploads(&self) -> Result<()> {
+        let uploads = self.session.journal(|journal| {
+            let uploads = journal.facts().uploads();
+            Ok(uploads.map(|(object, id)| (object.to_owned(), id.to_owned())).collect::<Vec<_>>())
+        });
+        for (object, upload) in uploads.await? {
+            self.session.wire.abort(&object, &upload).await?;
+            self.session.journal(move |journal| journal.forgotten(&object)).await?;
         }
         Ok(())
     }

@@ -55,6 +55,9 @@ pub(super) async fn send(
             (false, false) => Decision::Conflict(Difference::Content),
         };
     }
+    if !matches!(decision, Decision::Skip | Decision::Conflict(_)) {
+        session.presence.announce().await?;
+    }
     match (decision, known) {
         (Decision::Skip, known) => {
             if let Some(Known::Begun(begun)) = &known {
@@ -146,6 +149,7 @@ pub(super) async fn create(
         return send(session, object, there).await;
     }
     session.go_on()?;
+    session.presence.announce().await?;
     let permit = session.permit().await?;
     let bytes = Reading::all(session, object).await?;
     session.throttle.pass(object.bytes).await;

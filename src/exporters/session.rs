@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{PushError, Result};
 use super::journal::Journal;
+use super::presence::Presence;
 use super::throttle::Throttle;
 use super::wire::Wire;
 use crate::storage::Storage;
@@ -107,6 +108,7 @@ pub(super) struct Session {
     pub(super) options: PushOptions,
     pub(super) live: Arc<PushLive>,
     pub(super) throttle: Throttle,
+    pub(super) presence: Presence,
     pub(super) stop: CancellationToken,
     /// Until the push has ended.
     journal: Arc<Mutex<Option<Journal>>>,
@@ -118,7 +120,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
-        wire: Wire,
+        (wire, presence): (Wire, Presence),
         journal: Journal,
         options: PushOptions,
         live: Arc<PushLive>,
@@ -128,7 +130,7 @@ impl Session {
         let (throttle, journal) =
             (Throttle::new(options.bandwidth), Arc::new(Mutex::new(Some(journal))));
         let pushed = Mutex::default();
-        Self { storage, wire, options, live, throttle, stop, journal, pushed, permits }
+        Self { storage, wire, options, live, throttle, presence, stop, journal, pushed, permits }
     }
 
     /// Does something with the journal, on a thread that may wait for the disk.

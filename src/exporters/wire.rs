@@ -208,6 +208,15 @@ impl Wire {
         completed.map(drop).map_err(failed)
     }
 
+    /// Removes an object; there may be none.
+    pub(super) async fn delete(&self, name: &str) -> Result<(), RemoteError> {
+        let deleted = self.remote.store().delete(&self.count(name)).await;
+        match deleted.map_err(|e| self.error("delete", name, &e)) {
+            Err(e) if e.kind() == RemoteErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
     /// Lets the store forget an upload. It may have done so already, and not every store says it is
     /// that: whatever it answers that is not its own failure ends the matter.
     pub(super) async fn abort(&self, name: &str, upload: &str) -> Result<(), RemoteError> {

@@ -91,6 +91,7 @@ impl Export {
         self.quit.cancel();
         self.ready.close();
         while self.following.join_next().await.is_some() {}
+        self.exporter.withdraw().await;
     }
 
     /// Sends what is left of the dataset, which is complete.

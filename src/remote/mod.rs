@@ -22,6 +22,7 @@ mod shared_disk;
 mod storage;
 mod unlisted;
 mod url;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;

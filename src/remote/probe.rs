@@ -25,7 +25,12 @@ use super::{Pending, Remote, RemoteError, RemoteErrorKind};
 pub const PREFIX: &str = ".rowmill-probe-";
 
 /// What is written.
-const TEXT: &[u8] = b"written by `rowmill check`; it can be deleted\n";
+pub(super) const TEXT: &[u8] = b"written by `rowmill`; it can be deleted\n";
+
+/// A name that no other object has.
+pub(super) fn name() -> String {
+    format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish())
+}
 
 /// What a place can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +89,7 @@ const NO_PARTS: &str = "each file is written by one request";
 /// # Cancel safety
 /// What was written stays if it is dropped.
 pub async fn probe(remote: &Remote) -> Probe {
-    let name = format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish());
+    let name = name();
     let mut probe = Probe {
         url: remote.url().to_owned(),
         steps: Vec::new(),

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests are tests")]
 
 mod checking;
+mod clean;
 #[path = "../command/mod.rs"]
 mod command;
 mod datasets;

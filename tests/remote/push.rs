@@ -359,6 +359,22 @@ fn an_upload_that_the_store_does_not_know_is_begun_anew() {
 }
 
 #[test]
+fn an_upload_of_what_the_dataset_has_no_more_is_aborted() {
+    for server in Server::all() {
+        let (place, bucket) = (of_bytes((5 << 20) + 17), server.bucket());
+        let proxy = bucket.proxy();
+        proxy.inject(Rule::new(Fault::Held).on("CompleteMultipartUpload"));
+        assert!(killed(&place, &bucket, &proxy));
+        place.write("in/b", "small now");
+        place.done(&["run", "p.toml"]);
+        let proxy = bucket.proxy();
+        let ran = push(&place, &bucket, &proxy.endpoint());
+        assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
+        assert_eq!(proxy.count("AbortMultipartUpload"), 1, "{}", server.name);
+    }
+}
+
+#[test]
 fn replacing_mends_what_only_its_bytes_give_away() {
     for server in Server::all() {
         let (place, bucket) = (small(), server.bucket());

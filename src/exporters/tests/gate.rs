@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -19,7 +20,8 @@ use object_store::{
 /// A request, as tests see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
-    /// "put", "create", "update", "get", "head", "list", "begin", "part", "complete", "abort".
+    /// "put", "create", "update", "get", "head", "list", "begin", "part", "complete", "abort",
+    /// "delete".
     pub(super) what: &'static str,
     pub(super) path: String,
     /// Bytes that it sends.
@@ -184,7 +186,19 @@ impl ObjectStore for Gate {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
+        let deleted = self.inner.delete_stream(locations);
+        match self.judge("delete", &Path::default(), 0) {
+            Fate::Lost => stream::once(async { Err(cut()) }).boxed(),
+            Fate::AnswerLost => deleted.map(|_| Err(cut())).boxed(),
+            Fate::Hangs => stream::pending().boxed(),
+            Fate::HangsDone => deleted
+                .map(drop)
+                .collect::<Vec<_>>()
+                .into_stream()
+                .flat_map(|_| stream::pending())
+                .boxed(),
+            Fate::Answered | Fate::Unconditional => deleted,
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {

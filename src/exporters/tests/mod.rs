@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::remote::Remote;
+use crate::remote::{Remote, RemoteStorage};
 use crate::storage::{Memory, Overlap, Storage};
 
 /// Three partitions, one of them with several shards.
@@ -104,18 +104,28 @@ impl Trial {
         files
     }
 
-    /// What is in the bucket.
+    /// What is in the bucket, without what a killed push says of itself.
     fn found(&self) -> Files {
         self.runtime.block_on(async {
             let mut files = Files::new();
             for meta in
                 futures::TryStreamExt::try_collect::<Vec<_>>(self.bucket.list(None)).await.unwrap()
             {
+                if meta.location.as_ref().contains("/pushing/") {
+                    continue;
+                }
                 let bytes = self.bucket.get(&meta.location).await.unwrap().bytes().await.unwrap();
                 files.insert(meta.location.to_string(), bytes.to_vec());
             }
             files
         })
+    }
+
+    /// The names of everything in the bucket.
+    fn names(&self) -> Vec<String> {
+        let listed = futures::TryStreamExt::try_collect::<Vec<_>>(self.bucket.list(None));
+        let listed = self.runtime.block_on(listed).unwrap();
+        listed.iter().map(|meta| meta.location.to_string()).collect()
     }
 
     fn overwrite(&self, name: &str, bytes: &'static [u8]) {
@@ -257,6 +267,59 @@ fn a_push_killed_at_any_request_goes_on_and_sends_again_only_what_was_on_its_way
             assert!(sent <= size(&wanted) + flying + small, "{way}: {sent} of {}", size(&wanted));
         }
     }
+}
+
+#[test]
+fn a_push_says_that_it_is_at_work_before_it_changes_anything() {
+    let trial = Trial::small();
+    let gate = Gate::open(&trial.bucket);
+    trial.push_with(&gate, OPTIONS).unwrap();
+    let changes =
+        gate.requests().into_iter().filter(|it| !["list", "get", "head"].contains(&it.what));
+    let changes: Vec<_> = changes.map(|it| (it.what, it.path)).collect();
+    assert!(changes[0].0 == "put" && changes[0].1.contains("/pushing/"), "{changes:?}");
+    assert_eq!(changes.iter().filter(|(_, path)| path.contains("/pushing/")).count(), 1);
+    assert_eq!(changes.last().unwrap().0, "delete", "{changes:?}");
+    assert!(!trial.names().iter().any(|name| name.contains("/pushing/")), "{:?}", trial.names());
+}
+
+#[test]
+fn a_push_that_turns_up_while_sentinels_go_gets_them_back() {
+    let trial = Trial::small();
+    trial.push().unwrap();
+    let home = trial.fake.home();
+    // Nothing names the shards any more.
+    let gone = trial.wanted().into_keys().filter(|name| !name.contains("/shards/"));
+    for name in gone {
+        let path = object_store::path::Path::parse(name).unwrap();
+        trial.runtime.block_on(trial.bucket.delete(&path)).unwrap();
+    }
+    let before = trial.found();
+    let key = format!("a b/{}/{}", home.name(), home.cache_key());
+    let said =
+        object_store::path::Path::parse(format!("{key}/pushing/0123456789abcdef.json")).unwrap();
+    let (bucket, mut n_deletions) = (Arc::clone(&trial.bucket), 0);
+    let of_push = said.clone();
+    let gate = Gate::new(&trial.bucket, move |_, request| {
+        n_deletions += usize::from(request.what == "delete");
+        // The first is that of the object that tells the time.
+        if n_deletions == 2 && request.what == "delete" {
+            let put = bucket.put(&of_push, r#"{"host": "elsewhere", "pid": 7}"#.into());
+            futures::FutureExt::now_or_never(put).unwrap().unwrap();
+        }
+        Fate::Answered
+    });
+    let remote = Remote::of_store(&format!("s3://bucket/{key}"), gate);
+    let storage = RemoteStorage::new(remote.clone(), trial.runtime.handle().clone());
+    let place = CleanElsewhere::open(remote, storage).unwrap();
+    let keep = KeepElsewhere { previous: 1, older_than: std::time::Duration::ZERO };
+    let error = place.clean(keep, |_| {}).unwrap_err();
+    assert!(error.to_string().contains("is at work (pid 7 on elsewhere)"), "{error}");
+    assert_eq!(trial.found(), before, "every sentinel is back");
+
+    trial.runtime.block_on(trial.bucket.delete(&said)).unwrap();
+    place.clean(keep, |_| {}).unwrap();
+    assert_eq!(trial.found(), Files::new());
 }
 
 #[test]

@@ -1,0 +1,340 @@
+//! What of a dataset in a store nobody needs any more, and its removal.
+//!
+//! Leaves out: folders of this machine (`dataset::clean`), and what is printed.
+//!
+//! Invariants:
+//! 1. What a kept generation names stays, and so do records that no generation names, with their
+//!    shards: a build that has not ended goes on with them.
+//! 2. Nothing goes while a push is at work, and nothing that is younger than was asked. Ages are told
+//!    by the store's clock where anything is removed.
+//! 3. A shard's sentinel goes before its files. It comes back if a push has turned up by then. A push
+//!    announces itself before it counts sentinels: it misses the one that is gone, or is seen here.
+//! 4. A generation's manifest goes after everything that only it names, so that a removal that was
+//!    cut off is found again.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use super::clean_found::{Kept, Names, Removals, There};
+use super::error::{PushError, Result};
+use super::object::DIGEST;
+use super::presence::{PUSHING, Pushing, SILENCE};
+use crate::dataset::DatasetError;
+use crate::dataset::clean::Leftover;
+use crate::dataset::home::{CURRENT, PARTITIONS, is_hex};
+use crate::dataset::manifest::Manifest;
+use crate::dataset::record::{Record, RecordName};
+use crate::remote::{Object, Remote, RemoteStorage};
+use crate::shard::layout::COMPLETE;
+use crate::storage::Storage;
+
+/// Shards whose sentinels go together.
+const BATCH: usize = 32;
+
+/// What is kept beside the current generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepElsewhere {
+    /// How many of the generations before it.
+    pub previous: usize,
+    /// Nothing that is younger goes.
+    pub older_than: Duration,
+}
+
+/// Something that may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovalElsewhere {
+    /// What it is.
+    pub what: Leftover,
+    /// The object, or the folder of a shard, below the cache key.
+    pub name: String,
+    /// Its bytes.
+    pub n_bytes: u64,
+}
+
+/// What may go, and who is in the way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftElsewhere {
+    /// In the order in which it has to go.
+    pub removals: Vec<RemovalElsewhere>,
+    /// Pushes that are at work: "pid 12 on host". While there are any, nothing goes.
+    pub pushes: Vec<String>,
+}
+
+/// The dataset of one cache key in a store.
+#[derive(Debug)]
+pub struct CleanElsewhere {
+    remote: Remote,
+    storage: RemoteStorage,
+    /// The folder of the cache key, relative to the URL; empty if it is the URL's own.
+    folder: String,
+    dir: PathBuf,
+}
+
+impl CleanElsewhere {
+    /// Finds the cache key at the URL of `remote`, or the one that `current.json` there names.
+    ///
+    /// # Errors
+    /// Neither is there, the place can only be read, or the store failed.
+    pub fn open(remote: Remote, storage: RemoteStorage) -> Result<Self> {
+        remote.expect_writable()?;
+        let root = storage.root().to_path_buf();
+        let last = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if is_hex(&last, 16) {
+            return Ok(Self { remote, storage, folder: String::new(), dir: root });
+        }
+        match storage.read_link(&root.join(CURRENT))? {
+            Some(key) if is_hex(&key, 16) => {
+                Ok(Self { remote, dir: root.join(&key), storage, folder: key })
+            }
+            _ => {
+                let message = "there is neither a cache key nor `current.json`".to_owned();
+                Err(DatasetError::NoDataset { path: root, message }.into())
+            }
+        }
+    }
+
+    /// The URL of the cache key.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.remote.show(&self.folder)
+    }
+
+    /// What may go now, by this machine's clock. Changes nothing.
+    ///
+    /// # Errors
+    /// The store's; what is current is damaged, or of a later version.
+    pub fn look(&self, keep: KeepElsewhere) -> Result<LeftElsewhere> {
+        self.look_at(keep, SystemTime::now())
+    }
+
+    /// Removes what may go, and tells of each thing before it goes.
+    ///
+    /// # Errors
+    /// [`PushError::AtWork`]; as [`CleanElsewhere::look`]. What was not removed is found again.
+    pub fn clean(
+        &self,
+        keep: KeepElsewhere,
+        mut tell: impl FnMut(&RemovalElsewhere),
+    ) -> Result<()> {
+        let now = self.remote.time(&self.folder)?;
+        let sentinel = self.sentinel()?;
+        let found = self.look_at(keep, now)?;
+        self.expect_nobody(now, sentinel.as_ref())?;
+        let (shards, others): (Vec<_>, Vec<_>) =
+            found.removals.into_iter().partition(|it| it.what == Leftover::Shard);
+        for some in shards.chunks(BATCH) {
+            some.iter().for_each(&mut tell);
+            self.shards(some, now, sentinel.as_ref())?;
+        }
+        for removal in others {
+            self.expect_nobody(now, sentinel.as_ref())?;
+            tell(&removal);
+            self.remote.delete_all(vec![self.below(&removal.name)])?;
+        }
+        Ok(())
+    }
+
+    /// Removes shards.
+    fn shards(
+        &self,
+        shards: &[RemovalElsewhere],
+        now: SystemTime,
+        sentinel: Option<&Vec<u8>>,
+    ) -> Result<()> {
+        let mut sentinels = Vec::new();
+        for shard in shards {
+            let name = format!("{}/{COMPLETE}", shard.name);
+            if let Some(bytes) = self.storage.read(&self.dir.join(&name))? {
+                sentinels.push((self.below(&name), bytes));
+            }
+        }
+        self.expect_nobody(now, sentinel)?;
+        self.remote.delete_all(sentinels.iter().map(|(name, _)| name.clone()).collect())?;
+        if let Err(error) = self.expect_nobody(now, sentinel) {
+            for (name, bytes) in sentinels {
+                let digest = blake3::hash(&bytes).to_hex().to_string();
+                self.remote.put_small(&name, bytes.into(), (DIGEST, digest))?;
+            }
+            return Err(error);
+        }
+        for shard in shards {
+            let objects = self.remote.list(&self.below(&shard.name), "", |name, _| Some(name))?;
+            self.remote.delete_all(objects)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to go on beside a push, or after one that nobody has seen.
+    fn expect_nobody(&self, now: SystemTime, sentinel: Option<&Vec<u8>>) -> Result<()> {
+        let at_work = |who| Err(PushError::AtWork { url: self.url(), who });
+        let mut pushing = Vec::new();
+        for (name, object) in self.remote.list_folder(&self.below(PUSHING))? {
+            pushing.push((self.name(&name), object));
+        }
+        if let Some(who) = self.pushes(&pushing, now)?.into_iter().next() {
+            return at_work(who);
+        }
+        if self.sentinel()?.as_ref() != sentinel {
+            return at_work("another generation came to stand there meanwhile".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Who is at work, of those who have said so.
+    fn pushes(&self, said: &[(String, Object)], now: SystemTime) -> Result<Vec<String>> {
+        let mut pushes = Vec::new();
+        for (name, _) in said.iter().filter(|(_, object)| !is_older(object, SILENCE, now)) {
+            // It may have ended since.
+            let Some(bytes) = self.storage.read(&self.dir.join(name))? else { continue };
+            pushes.push(match serde_json::from_slice(&bytes) {
+                Ok(Pushing { host, pid, .. }) => format!("pid {pid} on {host}"),
+                Err(_) => "it does not say who".to_owned(),
+            });
+        }
+        Ok(pushes)
+    }
+
+    fn sentinel(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.storage.read(&self.dir.join(COMPLETE))?)
+    }
+
+    fn look_at(&self, keep: KeepElsewhere, now: SystemTime) -> Result<LeftElsewhere> {
+        let there = self.there()?;
+        let pushes = self.pushes(&there.pushing, now)?;
+        let is_old = |object: &Object| is_older(object, keep.older_than, now);
+        let mut kept = Kept::default();
+        let going = self.generations(&there, keep, now, &mut kept)?;
+        let mut removals = Removals::default();
+        // Records go with a generation that does; those of none belong to a build that has not ended.
+        let gone = |name: &String| going.iter().any(|(_, it)| it.records.contains(name));
+        for (name, object) in &there.records {
+            if kept.records.contains(name) {
+                continue;
+            }
+            if is_old(object) && gone(name) {
+                removals.add(Leftover::Record, format!("{PARTITIONS}/{name}"), object.size);
+            } else {
+                kept.records.insert(name.clone());
+                self.read_record(name, &mut kept)?;
+            }
+        }
+        for (id, folder) in &there.shards {
+            if !kept.shards.contains(id) && is_old(&folder.youngest) {
+                removals.add(Leftover::Shard, format!("shards/{id}"), folder.n_bytes);
+            }
+        }
+        for (name, names) in &going {
+            let is_left = names.records.iter().any(|record| {
+                there.records.contains_key(record)
+                    && !removals.has(&format!("{PARTITIONS}/{record}"))
+                    && !kept.of_generations.contains(record)
+            }) || names.shards.iter().any(|shard| {
+                there.shards.contains_key(shard)
+                    && !removals.has(&format!("shards/{shard}"))
+                    && !kept.shards.contains(shard)
+            });
+            if is_left {
+                kept.key_indexes.extend(names.key_index.clone());
+            } else {
+                removals.add(Leftover::Manifest, name.clone(), there.size(name));
+            }
+        }
+        for (name, object) in &there.key_indexes {
+            if !kept.key_indexes.contains(name) && is_old(object) {
+                removals.add(Leftover::KeyIndex, name.clone(), object.size);
+            }
+        }
+        for (name, object) in there.pushing.iter().filter(|(_, it)| is_older(it, SILENCE, now)) {
+            if is_old(object) {
+                removals.add(Leftover::Work, name.clone(), object.size);
+            }
+        }
+        for (name, object) in there.probes.iter().filter(|(_, it)| is_older(it, SILENCE, now)) {
+            if is_old(object) {
+                removals.add(Leftover::Work, name.clone(), object.size);
+            }
+        }
+        Ok(LeftElsewhere { removals: removals.sorted(), pushes })
+    }
+
+    /// Divides the generations into those that are kept, whose names go to `kept`, and the others.
+    fn generations(
+        &self,
+        there: &There,
+        keep: KeepElsewhere,
+        now: SystemTime,
+        kept: &mut Kept,
+    ) -> Result<Vec<(String, Names)>> {
+        let current = Manifest::current(&self.storage, &self.dir)?;
+        let current =
+            current.map(|(sentinel, manifest)| (sentinel.manifest().to_owned(), manifest));
+        if let Some((_, manifest)) = &current {
+            kept.generation(Names::of(manifest));
+        }
+        let mut manifests: Vec<_> = there.manifests.iter().collect();
+        manifests.sort_by(|(a, of_a), (b, of_b)| (of_b.modified, b).cmp(&(of_a.modified, a)));
+        let (mut n_previous, mut going) = (0, Vec::new());
+        for (name, object) in manifests {
+            if current.as_ref().is_some_and(|(current, _)| current == name) {
+                continue;
+            }
+            let names = match Manifest::read_named(&self.storage, &self.dir, name) {
+                Ok(Some(manifest)) => Names::of(&manifest),
+                // It names nothing that could be read by it.
+                Ok(None) | Err(DatasetError::Damaged { .. }) => Names::default(),
+                Err(error) => return Err(error.into()),
+            };
+            let is_whole = !names.shards.is_empty() || !names.records.is_empty();
+            if is_whole && n_previous < keep.previous {
+                n_previous += 1;
+                kept.generation(names);
+            } else if !is_older(object, keep.older_than, now) {
+                kept.generation(names);
+            } else {
+                going.push((name.clone(), names));
+            }
+        }
+        Ok(going)
+    }
+
+    /// Keeps the shards of a record.
+    fn read_record(&self, name: &str, kept: &mut Kept) -> Result<()> {
+        let Some(name) = RecordName::parse(name) else { return Ok(()) };
+        let key = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        match Record::read(&self.storage, &self.dir, &key, &name) {
+            Ok(record) => kept.shards.extend(record.shards.into_iter().map(|it| it.id)),
+            Err(DatasetError::Damaged { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Everything below the cache key that is ours.
+    fn there(&self) -> Result<There> {
+        let mut there = There::default();
+        for (path, object) in self.remote.list(&self.folder, "", |path, it| Some((path, it)))? {
+            there.add(self.name(&path), object);
+        }
+        if there == There::default() && self.sentinel()?.is_none() {
+            let message = "there is nothing to clean".to_owned();
+            return Err(DatasetError::NoDataset { path: self.dir.clone(), message }.into());
+        }
+        Ok(there)
+    }
+
+    /// What `name` below the cache key is below the URL.
+    fn below(&self, name: &str) -> String {
+        if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) }
+    }
+
+    /// The other way.
+    fn name(&self, path: &str) -> String {
+        let below = path.strip_prefix(&self.folder).unwrap_or(path);
+        below.trim_start_matches('/').to_owned()
+    }
+}
+
+/// Whether an object was written at least so long ago.
+fn is_older(object: &Object, age: Duration, now: SystemTime) -> bool {
+    now.duration_since(object.modified).is_ok_and(|since| since >= age)
+}
