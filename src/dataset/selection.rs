@@ -163,6 +163,7 @@ impl<'a> Selection<'a> {
         offsets.push(0);
         let (index, _) = self.dataset.field(field)?;
         let readers = self.readers(index)?;
+        let readers: Vec<&FieldReader> = readers.iter().map(AsRef::as_ref).collect();
         // Where rows lie is found before the first is copied: neither loop waits for the other's
         // memory.
         let mut end = 0;
@@ -197,6 +198,7 @@ impl<'a> Selection<'a> {
         valid.reserve(self.len());
         let (index, _) = self.dataset.field(field)?;
         let readers = self.readers(index)?;
+        let readers: Vec<&FieldReader> = readers.iter().map(AsRef::as_ref).collect();
         for place in &self.places {
             let reader = readers.get(place.shard).ok_or_else(|| self.dataset.no_row(0))?;
             valid.push(reader.is_valid(place.row as u64)?.into());

@@ -13,7 +13,6 @@
 //! 5. Where files cannot be mapped, rows are read (`distant`), and memory never holds a file because a
 //!    row of it was asked for.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
@@ -347,10 +346,12 @@ impl Shard {
             let what = format!("names row {row} of {}", self.n_rows());
             return Err(self.folder.damaged(layout::KEYS, what));
         }
+        let read;
         let (field, row) = if self.is_mapped(index) {
-            (Cow::Borrowed(self.field_at(index)?), row)
+            (self.field_at(index)?, row)
         } else {
-            (Cow::Owned(self.read_rows(index, &[row])?), 0)
+            read = self.read_rows(index, &[row])?;
+            (&read, 0)
         };
         let bytes = field.row(row)?;
         Ok(match key {
