@@ -14,7 +14,7 @@ use super::plan::{Done, Planned, State};
 use super::rejects::{RejectsOf, Tally, TooMany};
 use super::run::on_thread;
 use super::sharing::adopt;
-use super::{Pipeline, PipelineError};
+use super::{Pipeline, PipelineError, Report};
 use crate::dataset::finalize::PlannedPartition;
 use crate::dataset::home::owner;
 use crate::dataset::record::RecordName;
@@ -35,6 +35,16 @@ pub(super) struct Built {
     /// Partitions that others have built.
     pub(super) adopted: u64,
     pub(super) adopted_rows: u64,
+}
+
+impl Built {
+    /// Tells what was not built by this run.
+    pub(super) fn describe(&self, report: &mut Report) {
+        report.resumed_rows = self.resumed_rows;
+        report.reused_partitions = self.reused;
+        report.adopted_partitions = self.adopted;
+        report.adopted_rows = self.adopted_rows;
+    }
 }
 
 /// How the work at one partition ended.

@@ -1,6 +1,6 @@
 //! Builds one partition: a reader, the transforms and a writer, joined by edges.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use async_channel::Sender;
@@ -38,6 +38,8 @@ pub(super) struct Context {
     pub(super) live: Arc<Live>,
     /// What others have finished, if the run shares a place with them.
     pub(super) others: Option<Arc<Others>>,
+    /// Whether it was said that a hook lets others wait.
+    pub(super) warned: Once,
     /// Takes what is to be pushed.
     pub(super) ready: Option<Sender<Ready>>,
 }
@@ -344,10 +346,7 @@ impl PartitionWriter for Sink {
             self.context.sealed(self.index, shard);
         }
         let rows = built.record.rows;
-        self.context.push(|| Ready::Partition {
-            record: built.name.clone(),
-            shards: built.record.shards.clone(),
-        });
+        self.context.share(&built.name, &built.record);
         self.underway.end();
         self.context.observer.event(&Event::Finished { partition: self.index, rows });
         let source_rows = built.record.books.get(&built.record.source);

@@ -1,6 +1,6 @@
 //! Runs a plan: partitions side by side, then the dataset's sentinel.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Instant, SystemTime};
 
 use tokio::task::JoinSet;
@@ -93,6 +93,7 @@ impl Pipeline {
         let context = Arc::new(Context {
             ready: export.as_ref().map(Export::inlet),
             others: export.as_ref().and_then(Export::others),
+            warned: Once::new(),
             pipeline: Arc::clone(self),
             place: Arc::clone(&place),
             stamps: Arc::clone(&plan.stamps),
@@ -143,10 +144,7 @@ impl Pipeline {
         };
         info!(rows = report.rows, shards = report.shards, "dataset complete");
         report.up_to_date = built.newly == 0 && built.adopted == 0 && was_complete;
-        report.resumed_rows = built.resumed_rows;
-        report.reused_partitions = built.reused;
-        report.adopted_partitions = built.adopted;
-        report.adopted_rows = built.adopted_rows;
+        built.describe(&mut report);
         report.asked_again = context.plan.partitions.iter().map(|p| p.asked_again).sum();
         report.seconds = began.elapsed().as_secs_f64();
         report.peak_rss_bytes = peak_rss_bytes();

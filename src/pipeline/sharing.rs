@@ -7,10 +7,11 @@
 //! 2. What others say of an input that was not read here is believed by runs that share, as long as the
 //!    input looks as it did then. Other runs read it.
 //! 3. A record is written here after its shards are in their places.
+//! 4. No record goes out while what it stands for may prove to be of other rows.
 
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::partition::Context;
 use super::plan::Done;
@@ -55,6 +56,25 @@ impl Pipeline {
 }
 
 impl Context {
+    /// Lets a partition go out that was built, unless a hook may yet prove to have answered to other
+    /// rows: then it goes out at the end of the run.
+    pub(super) fn share(&self, name: &RecordName, record: &Record) {
+        let mut transforms = self.pipeline.named_transforms();
+        if let Some((hook, _)) = transforms.find(|(_, transform)| transform.is_unsure()) {
+            if self.others.is_some() {
+                self.warned.call_once(|| {
+                    warn!(
+                        hook,
+                        "it does not say which batch it answers to: others see what is built here \
+                         only when this run has ended"
+                    );
+                });
+            }
+            return;
+        }
+        self.push(|| Ready::Partition { record: name.clone(), shards: record.shards.clone() });
+    }
+
     /// Lets a partition go out that an earlier run has finished, unless it is there.
     pub(super) async fn offer(&self, name: &RecordName) -> Result<(), PipelineError> {
         let Some(others) = &self.others else { return Ok(()) };

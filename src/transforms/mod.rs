@@ -118,6 +118,11 @@ pub trait Transform: Send + Sync + std::fmt::Debug {
     /// A run begins: what people may want to read later goes to `notes`.
     fn begin(&self, _notes: Arc<dyn Notes>) {}
 
+    /// Whether it may come to light only at [`Transform::end`] that what it has made belongs to other rows.
+    fn is_unsure(&self) -> bool {
+        false
+    }
+
     /// No batch follows: what it keeps running can end.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -92,6 +92,8 @@ pub(super) struct Frames<R> {
     is_unasked: bool,
     /// Whether an answer did not say which batch it belongs to.
     is_unnumbered: bool,
+    /// The same, of all processes of the hook.
+    unsure: Arc<AtomicBool>,
     /// The beginning of the next message, where that has been read.
     ahead: Option<[u8; HEAD_BYTES]>,
     spares: Spares,
@@ -99,7 +101,13 @@ pub(super) struct Frames<R> {
 
 impl<R: Output> Frames<R> {
     /// Batches have at most `most_bytes`. There may be as many as were asked for.
-    pub(super) fn new(from: R, most_bytes: u64, n_asked: Arc<AtomicU64>, spares: Spares) -> Self {
+    pub(super) fn new(
+        from: R,
+        most_bytes: u64,
+        n_asked: Arc<AtomicU64>,
+        spares: Spares,
+        unsure: Arc<AtomicBool>,
+    ) -> Self {
         let decoder = StreamDecoder::new();
         Self {
             from,
@@ -109,6 +117,7 @@ impl<R: Output> Frames<R> {
             n_answered: 0,
             is_unasked: false,
             is_unnumbered: false,
+            unsure,
             ahead: None,
             spares,
         }
@@ -276,7 +285,10 @@ impl<R: Output> Frames<R> {
                 format!("it answered to a batch `{}`, which is none", printable(text))
             }
             number => {
-                self.is_unnumbered |= number.is_none();
+                if number.is_none() {
+                    self.is_unnumbered = true;
+                    self.unsure.store(true, Ordering::Relaxed);
+                }
                 self.n_answered += 1;
                 return Ok(());
             }
@@ -373,7 +385,7 @@ mod tests {
     /// Frames of which there may be so many.
     fn frames(bytes: &[u8], most_bytes: u64, n_asked: u64) -> Frames<&[u8]> {
         let n_asked = Arc::new(AtomicU64::new(n_asked));
-        Frames::new(bytes, most_bytes, n_asked, Spares::new(most_bytes))
+        Frames::new(bytes, most_bytes, n_asked, Spares::new(most_bytes), Arc::default())
     }
 
     fn read(bytes: &[u8], most_bytes: u64) -> (usize, Option<Broken>) {

@@ -15,6 +15,7 @@ use std::io::{self, PipeReader};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -119,6 +120,8 @@ pub(super) struct Pool {
     state: Mutex<State>,
     freed: Condvar,
     spares: Spares,
+    /// Whether an answer did not say which batch it belongs to.
+    unsure: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +152,13 @@ impl Pool {
     /// A pool without processes yet.
     pub(super) fn new(launch: Launch) -> io::Result<Self> {
         let (starter, spares) = (Starter::new()?, Spares::new(launch.limits.answer_bytes));
-        Ok(Self { launch, starter, state: Mutex::default(), freed: Condvar::new(), spares })
+        let (state, freed, unsure) = (Mutex::default(), Condvar::new(), Arc::default());
+        Ok(Self { launch, starter, state, freed, spares, unsure })
+    }
+
+    /// Whether answers were believed that later ones may cast doubt on.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::Relaxed)
     }
 
     /// Whether any batch was ever answered.
@@ -261,7 +270,8 @@ impl Pool {
         let child = self.starter.start(self.launch.command(&its_end, group.as_ref()))?;
         let (name, limits) = (self.launch.name.clone(), self.launch.limits);
         let started = Started { child, group, lifeline: our_end, name, number };
-        held.worker = Some(Worker::new(started, input, limits, self.spares.clone())?);
+        let (spares, unsure) = (self.spares.clone(), Arc::clone(&self.unsure));
+        held.worker = Some(Worker::new(started, input, limits, spares, unsure)?);
         let worker = held.worker.take();
         std::mem::forget(held);
         Ok(worker)

@@ -409,6 +409,11 @@ impl Transform for Hook {
         *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = Some(notes);
     }
 
+    fn is_unsure(&self) -> bool {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.as_ref().is_some_and(|pool| pool.is_unsure())
+    }
+
     fn end(&self) -> Result<(), TransformError> {
         let section = self.section.lock().unwrap_or_else(PoisonError::into_inner).take();
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, BufWriter, PipeWriter, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -149,12 +149,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Takes charge of a process, which is sent rows with the columns `input`.
+    /// Takes charge of a process, which is sent rows with the columns `input`. `unsure` becomes true when
+    /// an answer does not say which batch it belongs to.
     pub(super) fn new(
         started: Started,
         input: &SchemaRef,
         limits: Limits,
         spares: Spares,
+        unsure: Arc<AtomicBool>,
     ) -> std::io::Result<Self> {
         let Started { mut child, group, lifeline, name, number } = started;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -191,7 +193,8 @@ impl Worker {
         let thread = |what: &str| thread::Builder::new().name(format!("{name} {number} {what}"));
         let (schema, told) = (SchemaRef::clone(input), tell.clone());
         thread("in").spawn(move || write(stdin, &schema, &to_write, &told))?;
-        let frames = Frames::new(BufReader::new(stdout), limits.answer_bytes, asked, spares);
+        let stdout = BufReader::new(stdout);
+        let frames = Frames::new(stdout, limits.answer_bytes, asked, spares, unsure);
         thread("out").spawn(move || read(frames, &tell))?;
         let name = name.clone();
         thread("err").spawn(move || log(errors, &name, number, &lines))?;
