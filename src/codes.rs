@@ -597,6 +597,11 @@ codes! {
         "Somebody has removed or replaced it meanwhile, or the store loses what it confirms.",
         "Run the same command again; it sends what is missing. Find out who else writes there.",
         "`s3://b/t/…/x.bin` was sent and is not there as it was sent: nothing is there";
+    PushLost = "push-lost":
+        "A shard whose rows are not on this disk is not in the store any more.",
+        "Its rows were dropped here after it had been pushed; somebody has removed it there since.",
+        "Remove the shard's local folder, which the hint names, and run the pipeline again: it is built again.",
+        "`s3://b/t/…/shards/…` is not there any more, and its rows are not here";
     PushOvertaken = "push-overtaken":
         "Another generation was put in the same place since a push began, or since the same generation was pushed from here.",
         "Two machines push datasets of one cache key. The first that ends counts, the other is refused, and none goes back unasked to a generation that it has pushed before.",

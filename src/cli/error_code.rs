@@ -195,6 +195,8 @@ fn of_push(error: &PushError) -> Code {
         PushError::Changed { .. } => Code::PushChanged,
         PushError::Conflict { .. } | PushError::Foreign { .. } => Code::PushConflict,
         PushError::NotKept { .. } => Code::PushNotKept,
+        PushError::Elsewhere { .. } => Code::ShardRemote,
+        PushError::Lost { .. } => Code::PushLost,
         PushError::Overtaken { .. } => Code::PushOvertaken,
         PushError::Contradiction { .. } => Code::PushContradiction,
         PushError::Busy { .. } | PushError::AtWork { .. } => Code::PushBusy,

@@ -73,6 +73,11 @@ fn text(contents: &Contents) -> String {
     line("path", contents.path.clone());
     line("rows", HumanCount(contents.rows).to_string());
     line("bytes", HumanBytes(contents.bytes).to_string());
+    let n_remote = contents.shards.iter().filter(|shard| shard.url.is_some()).count() as u64;
+    if n_remote > 0 {
+        let hint = "`rowmill pull` brings them back";
+        line("elsewhere", format!("the rows of {}: {hint}", counted(n_remote, "shard")));
+    }
     let width =
         |len: fn(&FieldContents) -> usize| contents.fields.iter().map(len).max().unwrap_or(0);
     let (names, forms) = (width(|f| f.name.chars().count()), width(|f| f.form.chars().count()));
@@ -94,7 +99,9 @@ fn text(contents: &Contents) -> String {
     }
     for shard in contents.shards.iter().take(LISTED) {
         let bytes = HumanBytes(shard.bytes).to_string();
-        line("shard", format!("{}  {:>14}  {bytes:>11}", shard.id, counted(shard.rows, "row")));
+        let url = shard.url.as_ref().map(|url| format!("  {url}")).unwrap_or_default();
+        let rows = counted(shard.rows, "row");
+        line("shard", format!("{}  {rows:>14}  {bytes:>11}{url}", shard.id));
     }
     if let Some(more) = contents.shards.len().checked_sub(LISTED).filter(|n| *n > 0) {
         line("", format!("and {more} more (--json lists all)"));

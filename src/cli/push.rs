@@ -50,6 +50,10 @@ pub struct PushArgs {
     /// put there.
     #[arg(long)]
     replace: bool,
+    /// Remove the rows of each shard here as soon as it is there and was seen there; `rowmill pull`
+    /// brings them back.
+    #[arg(long)]
+    drop_local: bool,
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub(super) json: bool,
@@ -95,7 +99,9 @@ pub(super) fn execute(
         bandwidth: args.bandwidth,
         replace: args.replace,
     };
-    let push = Push::open(Arc::new(Local), target.home.dir(), remote, options).map_err(failed)?;
+    let push = Push::open(Arc::new(Local), target.home.dir(), remote, options);
+    let push = if args.drop_local { push.and_then(Push::drop_local) } else { push };
+    let push = push.map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -207,6 +213,11 @@ pub(super) fn lines(report: &PushReport) -> Vec<(&'static str, String)> {
         let generation = generation.get(..16).unwrap_or(generation);
         let whence = if *from_here { "pushed from here before" } else { "pushed from elsewhere" };
         lines.push(("replaced", format!("generation {generation}, {whence}")));
+    }
+    if report.dropped_shards > 0 {
+        let (shards, bytes) = (counted(report.dropped_shards, "shard"), report.dropped_bytes);
+        let text = format!("the rows of {shards}, {} that are only there now", HumanBytes(bytes));
+        lines.push(("dropped", text));
     }
     let requests = counted(report.requests, "request");
     lines.push(("pushing", format!("{:.2} s, {requests}", report.seconds)));

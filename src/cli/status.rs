@@ -97,6 +97,7 @@ fn generation_document(it: &CompleteGeneration) -> Value {
         "partitions": it.n_partitions,
         "shards": it.n_shards,
         "bytes": it.n_bytes,
+        "remote": {"shards": it.n_remote, "urls": it.urls},
     })
 }
 
@@ -176,6 +177,12 @@ fn generation(it: &CompleteGeneration, line: &mut impl FnMut(&str, String)) {
             ago(it.completed)
         ),
     );
+    if it.n_remote > 0 {
+        line("elsewhere", format!("the rows of {}", counted(it.n_remote, "shard")));
+        for url in &it.urls {
+            line("", format!("`rowmill pull {url} DIR` brings them back"));
+        }
+    }
     for (stage, rejected) in &it.rejected {
         line("rejected", format!("{} by `{stage}`", counted(*rejected, "row")));
     }

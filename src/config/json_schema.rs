@@ -215,6 +215,7 @@ fn push() -> Value {
             "concurrency": count("Parts and small files sent at once.", Some(8)),
             "bandwidth": bandwidth,
             "allow_http": flag("Whether an endpoint may be plain HTTP."),
+            "drop_local": flag("Whether the rows of a shard go here as soon as it is there."),
         },
     })
 }

@@ -241,6 +241,8 @@ pub struct PushConfig {
     pub bandwidth: Option<u64>,
     /// Whether an endpoint may be plain HTTP.
     pub allow_http: bool,
+    /// Whether the rows of a shard go here as soon as it is there.
+    pub drop_local: bool,
 }
 
 impl PushConfig {
@@ -253,7 +255,14 @@ impl PushConfig {
     /// A push to `url` that says nothing else.
     #[must_use]
     pub fn to(url: String) -> Self {
-        Self { url, part_bytes: 16 << 20, concurrency: 8, bandwidth: None, allow_http: false }
+        Self {
+            url,
+            part_bytes: 16 << 20,
+            concurrency: 8,
+            bandwidth: None,
+            allow_http: false,
+            drop_local: false,
+        }
     }
 }
 

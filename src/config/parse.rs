@@ -294,6 +294,7 @@ fn push_config(
     let concurrency = reader.count("concurrency", 1..=MAX_REQUESTS, problems);
     let bandwidth = reader.size("bandwidth", problems);
     let allow_http = reader.flag("allow_http", problems);
+    let drop_local = reader.flag("drop_local", problems);
     if part_bytes.is_some_and(|bytes| bytes < PushConfig::LEAST_PART_BYTES) {
         let hint = "stores take parts of 5MiB or more";
         problems.push(Problem::new(at, "`part_size` is too small").hint(hint));
@@ -315,6 +316,7 @@ fn push_config(
     set(&mut push.concurrency, concurrency.and_then(|n| u16::try_from(n).ok()));
     push.bandwidth = bandwidth;
     set(&mut push.allow_http, allow_http);
+    set(&mut push.drop_local, drop_local);
     Some(push)
 }
 

@@ -18,7 +18,7 @@ use super::manifest::Manifest;
 use super::record::{BooksByStage, Record, RecordName, RecordNames};
 use super::run_note::RunNote;
 use super::sentinel::Sentinel;
-use crate::shard::{Glance, layout, unanswered};
+use crate::shard::{Glance, RemoteSentinel, layout, unanswered};
 use crate::storage::{Storage, side_by_side};
 
 /// How far a dataset is.
@@ -51,6 +51,10 @@ pub struct CompleteGeneration {
     pub n_shards: u64,
     /// Bytes of all files of all shards.
     pub n_bytes: u64,
+    /// Shards whose rows are only in a store.
+    pub n_remote: u64,
+    /// Where those are: URLs of the dataset.
+    pub urls: BTreeSet<String>,
 }
 
 /// How far a build is that has not ended.
@@ -124,6 +128,7 @@ fn generation(
     current: Option<(Sentinel, Manifest)>,
 ) -> Result<Option<CompleteGeneration>> {
     let Some((sentinel, it)) = current else { return Ok(None) };
+    let (n_remote, urls) = remote(storage, home, &it);
     Ok(Some(CompleteGeneration {
         manifest: sentinel.manifest().to_owned(),
         completed: storage.modified(&home.sentinel())?,
@@ -133,6 +138,8 @@ fn generation(
         n_partitions: it.dataset.partitions,
         n_shards: sentinel.shards(),
         n_bytes: it.dataset.bytes,
+        n_remote,
+        urls,
     }))
 }
 
@@ -240,6 +247,21 @@ fn unanswered_of(storage: &dyn Storage, home: &Home, manifest: &Manifest) -> Res
     }
     let n = side_by_side(&with_rejects, |shard| unanswered(storage, &home.shard(&shard.id)))?;
     Ok(n.into_iter().sum())
+}
+
+/// How many shards of a generation have their rows in a store alone, and where the dataset is there.
+fn remote(storage: &dyn Storage, home: &Home, manifest: &Manifest) -> (u64, BTreeSet<String>) {
+    let (mut n_remote, mut urls) = (0, BTreeSet::new());
+    // In a store itself all of them are complete.
+    let shards = manifest.shards.iter().filter(|_| storage.distant().is_none());
+    for shard in shards {
+        // What is damaged is for `verify` to say.
+        if let Ok(Some(remote)) = RemoteSentinel::read(storage, &home.shard(&shard.id)) {
+            n_remote += 1;
+            urls.insert(remote.dataset_url().to_owned());
+        }
+    }
+    (n_remote, urls)
 }
 
 fn rejected(books: &BooksByStage) -> BTreeMap<String, u64> {

@@ -121,9 +121,13 @@ pub struct Whole<'a>(pub &'a Arc<dyn Storage>);
 
 impl Look for Whole<'_> {
     fn shard(&self, path: &Path) -> Result<ShardFacts, Vec<Finding>> {
-        match verify_kept(self.0, path)? {
-            Some(remote) => Ok(remote.into()),
-            None => verify_shard(self.0, path).map(Into::into),
+        match verify_shard(self.0, path) {
+            Ok(shard) => Ok(shard.into()),
+            // Asked afterwards, because rows may go while they are read.
+            Err(findings) => match verify_kept(self.0, path)? {
+                Some(remote) => Ok(remote.into()),
+                None => Err(findings),
+            },
         }
     }
 

@@ -49,6 +49,22 @@ pub enum PushError {
         /// What was found.
         what: String,
     },
+    /// A shard whose rows are not here was dropped for another place.
+    #[error("the rows of shard `{}` are only at `{url}`, and not where this push goes", path.display())]
+    Elsewhere {
+        /// The local folder.
+        path: PathBuf,
+        /// The dataset that has them.
+        url: String,
+    },
+    /// A shard whose rows are not here is not in the store any more.
+    #[error("`{url}` is not there any more, and its rows are not here")]
+    Lost {
+        /// The shard's folder in the store.
+        url: String,
+        /// The local folder.
+        path: PathBuf,
+    },
     /// Somebody else has put a generation there since this push began, or since this generation was
     /// pushed.
     #[error("`{url}` holds generation {theirs} now, put there since the push of {ours} began")]
@@ -123,6 +139,16 @@ impl PushError {
                 "find out who put it there and delete it: a sentinel covers its whole folder"
             }
             Self::NotKept { .. } => "run the same command again; it sends what is missing",
+            Self::Elsewhere { path, url } => {
+                let out = path.ancestors().nth(4).unwrap_or(path).display();
+                return Some(format!("bring them back first: `rowmill pull {url} {out}`"));
+            }
+            Self::Lost { path, .. } => {
+                let path = path.display();
+                return Some(format!(
+                    "remove `{path}` and run the pipeline again: it is built again"
+                ));
+            }
             Self::Overtaken { .. } => {
                 "find out which of the two is wanted; --replace lets the sentinel name this one"
             }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::drop::Dropper;
 use super::error::Result;
 use super::journal::Journal;
 use super::others::Others;
@@ -19,7 +20,8 @@ use super::presence::Presence;
 use super::push::{Complete, PushReport, Work};
 use super::session::{PushLive, PushOptions, Session, on_thread};
 use super::wire::Wire;
-use crate::dataset::Home;
+use crate::dataset::record::ShardEntry;
+use crate::dataset::{Home, Workplace};
 use crate::remote::Remote;
 use crate::storage::Storage;
 
@@ -65,12 +67,23 @@ impl Exporter {
         Ok(Self { session, above, home, began })
     }
 
-    /// Looks at the place before a build whose shards are going to follow.
+    /// Lets the rows of each shard go here as soon as the shard is in the store; `place` is the dataset's,
+    /// with its lock.
+    pub fn drop_local(&self, place: Arc<Workplace>) {
+        // Who asks twice asks for the same.
+        self.session.dropper.get_or_init(|| Arc::new(Dropper::new(place)));
+    }
+
+    /// Looks at the place before a build whose shards are going to follow; `built` are those that are
+    /// built already.
     ///
     /// # Errors
-    /// The store cannot be reached, or something else stands in the place of the sentinel.
-    pub async fn expect_shards(&self) -> Result<()> {
-        Work { session: &self.session, home: &self.home }.note(None).await.map(drop)
+    /// The store cannot be reached, something else stands in the place of the sentinel, or the rows of a
+    /// shard are neither here nor there.
+    pub async fn expect_shards(&self, built: &[ShardEntry]) -> Result<()> {
+        let work = Work { session: &self.session, home: &self.home };
+        work.note(None).await?;
+        work.remote_shards(built, false).await
     }
 
     /// Pushes what is missing of the dataset, which is complete now; before its sentinel goes out, it is

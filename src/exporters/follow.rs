@@ -106,16 +106,19 @@ impl Queue {
 }
 
 impl Exporter {
-    /// Sends what is ready as it comes, until no more can.
+    /// Sends the shards that were ready `before`, and what is ready later as it comes, until no more can.
     ///
     /// # Errors
     /// What went wrong first. [`Exporter::finish`] sends what is missing.
     ///
     /// # Cancel safety
     /// As [`super::Push::run`].
-    pub async fn follow(&self, ready: Receiver<Ready>) -> Result<()> {
+    pub async fn follow(&self, before: Vec<ShardEntry>, ready: Receiver<Ready>) -> Result<()> {
         let mut tasks: JoinSet<Result<Sent>> = JoinSet::new();
         let mut queue = Queue::default();
+        for shard in before.iter().filter(|shard| !self.session().remembers(&shard.id)) {
+            self.session().live.expect(queue.add(&shard.id, shard.bytes));
+        }
         let mut may_come = true;
         loop {
             while tasks.len() < LANES

@@ -22,6 +22,7 @@ mod clean;
 mod clean_found;
 mod commit;
 mod decide;
+mod drop;
 mod error;
 mod exporter;
 mod follow;

@@ -4,11 +4,13 @@
 //!
 //! Invariants:
 //! 1. A shard stands in its place only whole: it is fetched into `work/pull`, compared with its sums,
-//!    gets its sentinel there and is renamed.
+//!    gets its sentinel there and is renamed. Of a shard whose rows were dropped the files that are
+//!    missing are fetched, and it is complete again when all are in place.
 //! 2. The dataset's sentinel is written when everything that its manifest names is durable in its
 //!    place, and `current` leads to it then. A pull of some shards writes neither.
 //! 3. What is in its place is not fetched again: a second pull asks for sentinel and manifest alone.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,8 +29,8 @@ use crate::dataset::record::ShardEntry;
 use crate::dataset::sentinel::Sentinel;
 use crate::dataset::{DatasetError, Home, Workplace, reader};
 use crate::remote::{Remote, RemoteStorage};
-use crate::shard::Promise;
 use crate::shard::layout::{self, BLOCK_BYTES};
+use crate::shard::{Promise, bring_back, files_here, is_complete};
 use crate::storage::{Storage, parent};
 
 type Result<T, E = PullError> = std::result::Result<T, E>;
@@ -185,9 +187,12 @@ impl Pull {
         let mut needed: u64 = 0;
         for shard in shards {
             if storage.stat(&home.shard(&shard.id).join(layout::COMPLETE))?.is_none() {
-                let begun = storage.list(&self.staging().join(&shard.id))?.unwrap_or_default();
-                let begun = begun.iter().map(|entry| entry.len).sum();
-                needed = needed.saturating_add(shard.bytes.saturating_sub(begun));
+                needed = needed.saturating_add(shard.bytes);
+                // What was fetched before, and what stayed here of a shard whose rows were dropped.
+                for dir in [self.staging().join(&shard.id), home.shard(&shard.id)] {
+                    let here = storage.list(&dir)?.unwrap_or_default();
+                    needed = needed.saturating_sub(here.iter().map(|entry| entry.len).sum());
+                }
             }
         }
         match storage.free_bytes(home.dir())? {
@@ -226,12 +231,12 @@ impl Pull {
     /// Brings a shard; whether it was here.
     async fn shard(self: &Arc<Self>, entry: &ShardEntry) -> Result<bool> {
         let (it, id) = (Arc::clone(self), entry.id.clone());
-        let complete = self.place.home().shard(&entry.id).join(layout::COMPLETE);
-        if on_thread(move || Ok(it.session.storage.stat(&complete)?.is_some())).await? {
+        let is_here = move || Ok(is_complete(&*it.session.storage, it.place.home().dir(), &id)?);
+        if on_thread(is_here).await? {
             self.session.live.there(entry.bytes);
             return Ok(true);
         }
-        let it = Arc::clone(self);
+        let (it, id) = (Arc::clone(self), entry.id.clone());
         let (promise, mut files) = on_thread(move || it.wanted(&id)).await?;
         if promise.n_rows() != entry.rows {
             let path = format!("shards/{}/{}", entry.id, layout::COMPLETE);
@@ -240,6 +245,9 @@ impl Pull {
         self.add_crcs(&mut files).await?;
         let n_bytes = (promise.complete.len() + promise.sums.len()) as u64;
         let bytes = n_bytes + files.iter().map(|wanted| wanted.len).sum::<u64>();
+        let (here, files): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|wanted| !wanted.path.starts_with(self.staging()));
+        self.session.live.there(here.iter().map(|wanted| wanted.len).sum());
         let fetched = files.into_iter().map(|wanted| {
             let session = Arc::clone(&self.session);
             async move { pull_file::fetch(&session, &wanted).await }
@@ -258,7 +266,8 @@ impl Pull {
         Ok(false)
     }
 
-    /// Makes the folder that a shard is fetched into, and says which files belong there.
+    /// Makes the folder that a shard is fetched into, and says which files belong there. What stayed
+    /// here of a shard whose rows were dropped is in its place.
     fn wanted(&self, id: &str) -> Result<(Promise, Vec<Wanted>)> {
         let (storage, staging) = (&self.session.storage, self.staging().join(id));
         storage.create_dir_all(&staging)?;
@@ -270,10 +279,17 @@ impl Pull {
                 .there
                 .damaged(&path, &format!("it is that of shard {}", promise.id())));
         }
+        let place = self.place.home().shard(id);
+        let here = if storage.stat(&place.join(layout::REMOTE))?.is_some() {
+            files_here(&**storage, &place, &promise)?
+        } else {
+            BTreeSet::new()
+        };
         let lens = self.lens(&folder, &promise)?;
         let mut files = Vec::with_capacity(promise.files.len());
         for ((name, b3), len) in promise.files.iter().zip(lens) {
-            let (below, path) = (format!("shards/{id}/{name}"), staging.join(name));
+            let dir = if here.contains(name) { &place } else { &staging };
+            let (below, path) = (format!("shards/{id}/{name}"), dir.join(name));
             let Some(len) = len else {
                 return Err(self.there.damaged(&below, "it is not there, and B3SUMS names it"));
             };
@@ -294,7 +310,9 @@ impl Pull {
     async fn add_crcs(self: &Arc<Self>, files: &mut [Wanted]) -> Result<()> {
         let is_blocks = |wanted: &&Wanted| wanted.path.ends_with(layout::BLOCKS);
         let Some(blocks) = files.iter().find(is_blocks).cloned() else { return Ok(()) };
-        pull_file::fetch(&self.session, &blocks).await?;
+        if blocks.path.starts_with(self.staging()) {
+            pull_file::fetch(&self.session, &blocks).await?;
+        }
         let storage = Arc::clone(&self.session.storage);
         let path = blocks.path.clone();
         let bytes = on_thread(move || Ok(storage.read(&path)?.unwrap_or_default())).await?;
@@ -323,9 +341,12 @@ impl Pull {
         let (storage, folder) = (&*self.session.storage, self.staging().join(id));
         storage.write_atomic(&folder.join(layout::SUMS), &promise.sums)?;
         storage.sync_dir(&folder)?;
-        storage.write_atomic(&folder.join(layout::COMPLETE), &promise.complete)?;
         let place = self.place.home().shard(id);
-        // Without a sentinel: the rest of a removal, or a shard whose rows were only in the store.
+        if storage.stat(&place.join(layout::REMOTE))?.is_some() {
+            return Ok(bring_back(storage, self.place.home().dir(), &folder, promise)?);
+        }
+        storage.write_atomic(&folder.join(layout::COMPLETE), &promise.complete)?;
+        // Without a sentinel: the rest of a removal.
         self.place.discard(&place)?;
         pull_file::publish(storage, &folder, &place)
     }

@@ -7,7 +7,7 @@
 //!    shards of a partition before its record; everything before the dataset's sentinel.
 //! 2. What is in the store from an earlier push is found again: it is not sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::commit;
 use super::decide::{self, is_same};
+use super::drop::{believe_there, drop_sent, remote_of};
 use super::error::{PushError, Result};
 use super::exporter::Exporter;
 use super::journal::{Abilities, Journal, Known, Note};
@@ -29,9 +30,8 @@ use crate::dataset::home::PARTITIONS;
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::{RecordName, ShardEntry};
 use crate::dataset::sentinel::Sentinel;
-use crate::dataset::{DatasetError, Home};
+use crate::dataset::{DatasetError, Home, Workplace};
 use crate::remote::Remote;
-use crate::shard::RemoteSentinel;
 use crate::shard::layout::COMPLETE;
 use crate::storage::{Storage, parent};
 
@@ -46,6 +46,7 @@ pub struct Push {
     complete: Complete,
     remote: Remote,
     options: PushOptions,
+    dropping: Option<Workplace>,
 }
 
 /// What a complete dataset says of itself.
@@ -92,6 +93,10 @@ pub struct PushReport {
     pub skipped_objects: u64,
     /// Bytes that were there.
     pub skipped_bytes: u64,
+    /// Shards whose rows went here, because they are there.
+    pub dropped_shards: u64,
+    /// Bytes of the files that went.
+    pub dropped_bytes: u64,
     /// Requests that were made.
     pub requests: u64,
     /// How long it took.
@@ -133,7 +138,16 @@ impl Push {
             let message = format!("its manifest is of `{}`, key {}", about.name, about.cache_key);
             return Err(DatasetError::NoDataset { path: dir.to_owned(), message }.into());
         }
-        Ok(Self { storage, home, complete, remote, options })
+        Ok(Self { storage, home, complete, remote, options, dropping: None })
+    }
+
+    /// Lets the rows of each shard go here as soon as the shard is in the store.
+    ///
+    /// # Errors
+    /// [`DatasetError::Busy`] if a run is at work on the dataset; the disk's.
+    pub fn drop_local(mut self) -> Result<Self> {
+        self.dropping = Some(Workplace::open(Arc::clone(&self.storage), self.home.clone())?);
+        Ok(self)
     }
 
     /// Pushes it.
@@ -145,8 +159,11 @@ impl Push {
     /// When `stop` is cancelled, parts that are on their way arrive and are noted, then it ends with
     /// [`PushError::Stopped`]. Dropped, it loses what was on its way.
     pub async fn run(self, live: Arc<PushLive>, stop: CancellationToken) -> Result<PushReport> {
-        let Self { storage, home, complete, remote, options } = self;
+        let Self { storage, home, complete, remote, options, dropping } = self;
         let exporter = Exporter::open(storage, home, remote, options, live, stop).await?;
+        if let Some(place) = dropping {
+            exporter.drop_local(Arc::new(place));
+        }
         exporter.push(&complete, None).await
     }
 }
@@ -166,6 +183,8 @@ impl Exporter {
         let (session, sentinel) = (self.session(), &complete.sentinel);
         let PushSeen { sent_bytes, sent_objects, skipped_bytes, skipped_objects, .. } =
             session.live.seen();
+        let dropper = session.dropper.get();
+        let (dropped_shards, dropped_bytes) = dropper.map(|it| it.dropped()).unwrap_or_default();
         Ok(PushReport {
             dataset: self.home().dir().display().to_string(),
             url: session.wire.show(""),
@@ -176,6 +195,8 @@ impl Exporter {
             sent_bytes,
             skipped_objects,
             skipped_bytes,
+            dropped_shards,
+            dropped_bytes,
             requests: self.n_requests(),
             seconds: self.elapsed().as_secs_f64(),
             current,
@@ -190,6 +211,7 @@ impl Exporter {
         let (session, home) = (self.session(), self.home());
         let work = Work { session, home };
         let (note, is_fresh) = work.note(Some(sentinel.manifest_b3())).await?;
+        work.remote_shards(&manifest.shards, others.is_some()).await?;
         work.shards(manifest).await?;
         if let Some(others) = others {
             others.expect_agreement(manifest).await?;
@@ -329,15 +351,15 @@ impl Work<'_> {
     async fn shards(&self, manifest: &Manifest) -> Result<()> {
         let is_record = |_: &str| true;
         let records = Arc::new(self.session.wire.list(PARTITIONS, is_record).await?);
-        let is_due = |shard: &&ShardEntry| !self.session.remembers(&shard.id);
-        let mut left: Vec<usize> =
-            manifest.parts().map(|(_, shards)| shards.iter().filter(is_due).count()).collect();
-        let shards = manifest.parts().enumerate();
-        let mut due = shards
-            .flat_map(|(part, (_, shards))| shards.iter().map(move |shard| (part, shard)))
-            .filter(|(_, shard)| is_due(shard));
-        let bytes = manifest.shards.iter().filter(is_due).map(|shard| shard.bytes);
-        self.session.live.expect(bytes.sum());
+        let due = self.due(manifest);
+        self.session.live.expect(due.iter().map(|(shard, _)| shard.bytes).sum());
+        let mut left = vec![0_u64; manifest.partitions.len()];
+        for part in due.iter().flat_map(|(_, parts)| parts) {
+            if let Some(left) = left.get_mut(*part) {
+                *left += 1;
+            }
+        }
+        let mut due = due.into_iter();
         let mut ready: Vec<usize> =
             (0..left.len()).filter(|part| left.get(*part) == Some(&0)).collect();
         let is_there = |part: &usize| {
@@ -345,32 +367,33 @@ impl Work<'_> {
             line.is_some_and(|line| self.session.remembers(&line.record))
         };
         ready.retain(|part| !is_there(part));
-        let mut tasks: JoinSet<Result<Option<usize>>> = JoinSet::new();
+        let mut tasks: JoinSet<Result<Vec<usize>>> = JoinSet::new();
         loop {
             while tasks.len() < LANES {
                 let (session, home) = (Arc::clone(self.session), self.home.clone());
                 if let Some(line) = ready.pop().and_then(|part| manifest.partitions.get(part)) {
                     let (name, records) = (line.record.clone(), Arc::clone(&records));
                     tasks.spawn(async move {
-                        send_record(&session, &home, &name, &records).await.map(|()| None)
+                        send_record(&session, &home, &name, &records).await.map(|()| Vec::new())
                     });
-                } else if let Some((part, shard)) = due.next() {
+                } else if let Some((shard, parts)) = due.next() {
                     let id = shard.id.clone();
-                    tasks.spawn(async move {
-                        send_shard(&session, &home, &id).await.map(|()| Some(part))
-                    });
+                    tasks.spawn(
+                        async move { send_shard(&session, &home, &id).await.map(|()| parts) },
+                    );
                 } else {
                     break;
                 }
             }
             let Some(ended) = join(&mut tasks).await else { return Ok(()) };
             match ended {
-                Ok(None) => {}
-                Ok(Some(part)) => {
-                    if let Some(left) = left.get_mut(part) {
-                        *left -= 1;
-                        if *left == 0 {
-                            ready.push(part);
+                Ok(parts) => {
+                    for part in parts {
+                        if let Some(left) = left.get_mut(part) {
+                            *left -= 1;
+                            if *left == 0 {
+                                ready.push(part);
+                            }
                         }
                     }
                 }
@@ -382,6 +405,23 @@ impl Work<'_> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The shards that are not in their places, each once, with the partitions that name it: those of
+    /// equal rows share a shard.
+    fn due<'a>(&self, manifest: &'a Manifest) -> Vec<(&'a ShardEntry, Vec<usize>)> {
+        let mut due: Vec<(&ShardEntry, Vec<usize>)> = Vec::new();
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        for (part, (_, shards)) in manifest.parts().enumerate() {
+            for shard in shards.iter().filter(|shard| !self.session.remembers(&shard.id)) {
+                let place = *places.entry(&shard.id).or_insert(due.len());
+                match due.get_mut(place) {
+                    Some((_, parts)) => parts.push(part),
+                    None => due.push((shard, vec![part])),
+                }
+            }
+        }
+        due
     }
 
     /// What the store obeys, found out once and kept in the journal.
@@ -444,16 +484,11 @@ impl Work<'_> {
     }
 }
 
-/// Sends the files of a shard, then its sentinel. One whose rows are only there was sent: its sentinel is
-/// looked at before the dataset's goes out.
+/// Sends the files of a shard, then its sentinel. A shard whose rows are not here has to be there; where
+/// it says so itself, its sentinel is looked at before the dataset's goes out.
 pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) -> Result<()> {
-    let (storage, path) = (Arc::clone(&session.storage), home.shard(id));
-    let read = move || Ok(RemoteSentinel::read(&*storage, &path).map_err(DatasetError::from)?);
-    if let Some(remote) = on_thread(read).await?
-        && remote.url() == session.wire.show(&format!("shards/{id}"))
-    {
-        session.remember(id);
-        return Ok(());
+    if let Some(remote) = remote_of(session, home, id).await? {
+        return believe_there(session, home, &remote).await;
     }
     let (storage, place, asked) = (Arc::clone(&session.storage), home.clone(), id.to_owned());
     let shard = on_thread(move || ShardObjects::read(&*storage, &place, &asked)).await?;
@@ -484,6 +519,7 @@ pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) ->
         check_kept(session, &shard).await?;
     }
     send(session, &shard.sentinel, &seen(&shard.sentinel.name)).await?;
+    drop_sent(session, home, id).await?;
     session.remember(id);
     Ok(())
 }

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::drop::Dropper;
 use super::error::{PushError, Result};
 use super::journal::Journal;
 use super::presence::Presence;
@@ -110,6 +111,8 @@ pub(super) struct Session {
     pub(super) throttle: Throttle,
     pub(super) presence: Presence,
     pub(super) stop: CancellationToken,
+    /// Drops rows here that are there, if that was asked for.
+    pub(super) dropper: OnceLock<Arc<Dropper>>,
     /// Until the push has ended.
     journal: Arc<Mutex<Option<Journal>>>,
     /// Shards that this session has put in their places, with their sentinels, and records.
@@ -129,8 +132,20 @@ impl Session {
         let permits = Arc::new(Semaphore::new(options.concurrency.max(1)));
         let (throttle, journal) =
             (Throttle::new(options.bandwidth), Arc::new(Mutex::new(Some(journal))));
-        let pushed = Mutex::default();
-        Self { storage, wire, options, live, throttle, presence, stop, journal, pushed, permits }
+        let (dropper, pushed) = (OnceLock::new(), Mutex::default());
+        Self {
+            storage,
+            wire,
+            options,
+            live,
+            throttle,
+            presence,
+            stop,
+            dropper,
+            journal,
+            pushed,
+            permits,
+        }
     }
 
     /// Does something with the journal, on a thread that may wait for the disk.

@@ -60,6 +60,8 @@ pub struct ShardContents {
     pub rows: u64,
     /// Bytes of its files.
     pub bytes: u64,
+    /// The URL of its folder, where its rows are only in a store.
+    pub url: Option<String>,
 }
 
 /// One row.
@@ -148,10 +150,16 @@ pub fn contents(path: &Path) -> Result<Contents, PipelineError> {
     }
     let mut listed = Vec::new();
     let mut rejects = Rejects::default();
-    for (shard, lens) in shards.iter().zip(&lens) {
+    for (number, (shard, lens)) in shards.iter().zip(&lens).enumerate() {
         rejects.add(shard)?;
-        let bytes = lens.values().sum();
-        listed.push(ShardContents { id: shard.id().to_owned(), rows: shard.n_rows(), bytes });
+        let url = shard.remote_url().map(str::to_owned);
+        let bytes = match &opened {
+            Opened::Dataset(dataset) if url.is_some() => {
+                dataset.entries().get(number).map_or(0, |entry| entry.bytes)
+            }
+            _ => lens.values().sum(),
+        };
+        listed.push(ShardContents { id: shard.id().to_owned(), rows: shard.n_rows(), bytes, url });
     }
     let path = match &opened {
         Opened::Dataset(dataset) => dataset.path(),

@@ -380,6 +380,7 @@ impl PipelineError {
                         | PushError::Conflict { .. }
                         | PushError::Foreign { .. }
                         | PushError::NotKept { .. }
+                        | PushError::Lost { .. }
                 )
         ) || matches!(self, Self::Remote(error) if error.kind() == RemoteErrorKind::Damaged)
     }
@@ -395,6 +396,7 @@ impl PipelineError {
             | Self::Memory { .. }
             | Self::SharedRetry
             | Self::Cache(CacheError::Structure { .. } | CacheError::Incompatible { .. })
+            | Self::Push(PushError::Elsewhere { .. })
             | Self::Source { source: SourceError::Listing { .. }, .. }
             | Self::HookFile { source: SourceError::Listing { .. }, .. }
             | Self::Dataset(
@@ -425,6 +427,7 @@ impl PipelineError {
                 | RemoteErrorKind::Unsupported => 2,
                 _ => 1,
             },
+            Self::Push(PushError::Lost { .. }) => 4,
             Self::NotPushed { source, .. } if source.is_damage() => 4,
             Self::NotPushed { source, .. } => source.exit_code(),
             Self::Stopped => 75,

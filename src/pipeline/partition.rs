@@ -3,10 +3,10 @@
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
-use async_channel::Sender;
 use tokio::sync::oneshot;
 use tracing::info;
 
+use super::export::ToPush;
 use super::live::Underway;
 use super::plan::Plan;
 use super::rejects::RejectsOf;
@@ -41,7 +41,7 @@ pub(super) struct Context {
     /// Whether it was said that a hook lets others wait.
     pub(super) warned: Once,
     /// Takes what is to be pushed.
-    pub(super) ready: Option<Sender<Ready>>,
+    pub(super) ready: Option<ToPush>,
 }
 
 impl Context {
@@ -59,9 +59,8 @@ impl Context {
 
     /// Lets something go out, if this run pushes.
     pub(super) fn push(&self, ready: impl FnOnce() -> Ready) {
-        if let Some(inlet) = &self.ready {
-            // Whoever pushes finds it at the end, if it cannot be taken now.
-            inlet.try_send(ready()).ok();
+        if let Some(to_push) = &self.ready {
+            to_push.push(ready());
         }
     }
 }
@@ -295,6 +294,9 @@ impl Sink {
             Resume::At { restart, rows, .. } => (Start::At(restart), rows),
             Resume::Finished => (Start::Digests, sealed_rows),
         };
+        for shard in writer.sealed() {
+            context.push(|| Ready::Shard(shard.clone()));
+        }
         if resumed_rows > 0 {
             info!(partition = index, rows = resumed_rows, "partition resumed");
         }

@@ -5,11 +5,16 @@ use std::fmt::Write;
 use super::check::listed;
 use crate::dataset::Dataset;
 use crate::schema::{Field, Kind, Logical};
+use crate::shard::Shard;
 
-/// A few lines of Python that open the first shard's first fields.
+/// A few lines of Python that open the first shard's first fields, where they are here.
 pub(super) fn lines(dataset: &Dataset) -> String {
     let mut text = String::new();
     let Some(shard) = dataset.entries().first() else { return text };
+    if let Some(url) = dataset.shard(0).ok().and_then(Shard::remote_url) {
+        writeln!(text, "\nits rows are only at {url}").ok();
+        return text;
+    }
     let fields = dataset.schema().fields();
     let bulk = |f: &&Field| f.kind == Kind::Fixed && !f.shape.is_empty();
     let fixed = fields.iter().find(bulk).or_else(|| fields.iter().find(|f| f.kind == Kind::Fixed));

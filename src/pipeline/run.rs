@@ -82,7 +82,7 @@ impl Pipeline {
         let bytes = to_build.clone().map(|p| p.bytes).sum();
         live.begin(to_build.count() as u64, bytes);
         live.watch_hooks(&self.transforms);
-        let export = match self.begin_push(&plan.schema, &live, &stop).await {
+        let export = match self.begin_push(&place, &plan, &live, &stop).await {
             Ok(export) => export,
             Err(error) => {
                 let pipeline = Arc::clone(self);
@@ -91,7 +91,7 @@ impl Pipeline {
             }
         };
         let context = Arc::new(Context {
-            ready: export.as_ref().map(Export::inlet),
+            ready: export.as_ref().map(Export::to_push),
             others: export.as_ref().and_then(Export::others),
             warned: Once::new(),
             pipeline: Arc::clone(self),

@@ -81,15 +81,16 @@ impl Context {
         if others.has_record(name) {
             return Ok(());
         }
+        let Some(to_push) = self.ready.clone() else { return Ok(()) };
         let (place, name) = (Arc::clone(&self.place), name.clone());
-        let read = move || {
+        // Where rows are dropped, handing something over may wait.
+        let offer = move || {
             let home = place.home();
             let record = Record::read(&**place.storage(), home.dir(), home.cache_key(), &name)?;
-            Ok(Ready::Partition { record: name, shards: record.shards })
+            to_push.push(Ready::Partition { record: name, shards: record.shards });
+            Ok(())
         };
-        let ready = on_thread(read).await?;
-        self.push(|| ready);
-        Ok(())
+        on_thread(offer).await
     }
 }
 

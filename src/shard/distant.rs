@@ -156,12 +156,15 @@ impl Shard {
     /// There is no such field, or its files are damaged.
     pub fn n_values(&self, index: usize) -> Result<u64> {
         match self.schema().fields().get(index) {
-            Some(field) if !self.is_mapped(index) => n_values(self.folder(), field),
+            Some(field) if !self.is_mapped(index) || self.remote_url().is_some() => {
+                n_values(self.folder(), field)
+            }
             _ => Ok(self.field_at(index)?.n_values() as u64),
         }
     }
 
-    /// The size of each of its files, by name.
+    /// The size of each of its files, by name; where its rows are elsewhere, those of their files are told
+    /// by `shapes.json`.
     ///
     /// # Errors
     /// The storage refuses.
@@ -170,7 +173,13 @@ impl Shard {
             return distant.lens(self.folder());
         }
         let files = self.folder().storage.list(self.path())?.unwrap_or_default();
-        Ok(files.into_iter().map(|file| (file.name, file.len)).collect())
+        let mut lens: BTreeMap<_, _> =
+            files.into_iter().map(|file| (file.name, file.len)).collect();
+        lens.remove(layout::REMOTE);
+        if self.remote_url().is_some() {
+            lens.extend(self.dropped_lens()?);
+        }
+        Ok(lens)
     }
 
     /// [`Shard::find`] by reading entries of `keys.bin` one by one.

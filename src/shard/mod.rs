@@ -62,6 +62,7 @@ mod rows;
 mod seal;
 mod sealed_files;
 mod sift;
+mod sizes;
 mod stream;
 mod structure;
 mod sums;

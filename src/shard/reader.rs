@@ -9,11 +9,11 @@
 //! 3. Whatever the files hold, reading ends with a value or an error that names the file.
 //! 4. Of a shard whose rows are elsewhere, what stays here can be read; everything else is refused with
 //!    the place where it is, also where a file was left over.
-
 //! 5. Where files cannot be mapped, rows are read (`distant`), and memory never holds a file because a
 //!    row of it was asked for.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -456,7 +456,12 @@ struct Sealed {
 fn read_sealed(storage: &dyn Storage, path: &Path) -> Result<Sealed> {
     let read = |name: &str| storage.read(&path.join(name));
     let damaged = |name: &str, what: String| ReadError::damaged(&path.join(name), what);
-    let (name, sentinel, url) = if let Some(sentinel) = read(layout::COMPLETE)? {
+    let complete = match read(layout::COMPLETE) {
+        // It went while it was looked at.
+        Err(error) if error.source.kind() == ErrorKind::NotFound => None,
+        found => found?,
+    };
+    let (name, sentinel, url) = if let Some(sentinel) = complete {
         let parsed = Sentinel::parse(&sentinel).map_err(|what| damaged(layout::COMPLETE, what))?;
         (layout::COMPLETE, parsed, None)
     } else {

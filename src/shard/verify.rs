@@ -18,12 +18,13 @@ use serde_json::Value;
 
 use super::finding::{Block, Finding, FindingKind};
 use super::layout;
-use super::reader::{KEY_BYTES, Shard};
+use super::reader::Shard;
 use super::remote_sentinel::RemoteSentinel;
 use super::seal::SealedShard;
+use super::sizes::field_lens;
 use super::structure;
 use super::sums::{self, Sentinel, Sums};
-use crate::schema::{FileRole, Kind, RowSchema};
+use crate::schema::RowSchema;
 use crate::storage::{EntryKind, ReadFile, Storage, StorageError};
 
 /// What a file was found to hold.
@@ -337,33 +338,6 @@ fn parse_schema(bytes: &[u8]) -> Option<RowSchema> {
 /// The block of a file that has no more than one.
 fn only_block(len: u64) -> Option<Block> {
     (len <= layout::BLOCK_BYTES).then_some(Block { index: 0, n_blocks: 1, bytes: 0..len })
-}
-
-/// The sizes of field files and keys, by schema and shapes.
-fn field_lens(schema: &RowSchema, shapes: &Value) -> BTreeMap<String, u64> {
-    let mut lens = BTreeMap::new();
-    let Some(n_rows) = shapes.get("n").and_then(Value::as_u64) else { return lens };
-    for field in schema.fields() {
-        let shape = shapes.get(&field.stem).and_then(|entry| entry.get("shape"));
-        let entries = shape.and_then(|shape| shape.get(0)?.as_u64());
-        let unit = field.unit_bytes() as u64;
-        for file in field.files() {
-            let len = match file.role {
-                FileRole::Values if field.kind == Kind::Fixed => n_rows.checked_mul(unit),
-                FileRole::Values => entries.and_then(|entries| entries.checked_mul(unit)),
-                FileRole::Offsets => n_rows.checked_add(1).and_then(|n| n.checked_mul(8)),
-                FileRole::Dims => n_rows.checked_mul(4 * field.shape.len() as u64),
-                FileRole::Valid => Some(n_rows),
-                FileRole::Codes => n_rows.checked_mul(4),
-                FileRole::Dict | FileRole::DictOffsets | FileRole::Sidecar => None,
-            };
-            lens.extend(len.map(|len| (file.name, len)));
-        }
-    }
-    if schema.key().is_some() {
-        lens.extend(n_rows.checked_mul(KEY_BYTES as u64).map(|len| (layout::KEYS.to_owned(), len)));
-    }
-    lens
 }
 
 /// Where the blocks of each file begin in `blocks.bin`: counted from the front up to the first file

@@ -11,6 +11,7 @@ mod clean;
 #[path = "../command/mod.rs"]
 mod command;
 mod datasets;
+mod dropping;
 mod harness;
 mod http;
 mod pages;
