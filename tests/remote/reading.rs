@@ -263,7 +263,9 @@ fn a_long_listing_is_asked_for_in_parts_and_no_further_than_is_meant() {
         ("07/007*5.txt", 100, "prefix=data%2F07%2F007", 1),
     ] {
         let source = format!("type = \"files\"\npath = \"{path}\"\ncontent = \"none\"");
-        place.write("long.toml", definition("long", &source));
+        let small = definition("long", &source)
+            .replace("partition_bytes = \"1MiB\"", "partition_bytes = 500");
+        place.write("long.toml", small);
         let environment = pages.environment();
         let ran = run(&place, &["plan", "long.toml", "--json"], "s3://b/data", &environment);
         done(&ran);
@@ -274,6 +276,15 @@ fn a_long_listing_is_asked_for_in_parts_and_no_further_than_is_meant() {
         let is_cut = queries.iter().any(|query| query.contains("start-after"));
         assert_eq!(is_cut, n_inputs > 1_000, "{path}");
         assert!(queries.iter().all(|query| query.contains(prefix)), "{path}: {queries:?}");
+        if n_inputs == 5_000 {
+            for i in 10_000..15_000 {
+                place.write(&format!("in/{:02}/{i:06}.txt", i / 1_000), "7 bytes");
+            }
+            let ran = run(&place, &["plan", "long.toml", "--json"], "in", &[]);
+            let local: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            assert!(local["partitions"][0]["slot"].is_string());
+            assert_eq!(planned["partitions"], local["partitions"], "{path}");
+        }
     }
 }
 
