@@ -29,6 +29,7 @@ mod signals;
 mod status;
 mod target;
 mod test;
+mod transfer;
 mod verify;
 mod why;
 

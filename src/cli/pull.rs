@@ -1,25 +1,22 @@
 //! `rowmill pull`.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{CliError, Console, counted};
 use super::signals::Signals;
+use super::transfer::{Transferred, bar, draw};
 use crate::exporters::{PullError, PullLive, PullOptions, PullReport, PullSeen, pull};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::{Remote, RemoteOptions};
 use crate::storage::Local;
-
-const DRAW: Duration = Duration::from_millis(200);
-const LINE: Duration = Duration::from_secs(10);
 
 /// How long what is on its way to the disk may take when a pull is to stop.
 const GRACE: Duration = Duration::from_secs(30);
@@ -136,50 +133,14 @@ async fn perform(
         biased;
         report = work => report,
         () = signals.wait(stop, None, GRACE, console) => Err(PullError::Stopped),
-        () = draw(&bar, &live, console) => Err(PullError::Stopped),
+        () = draw(&bar, || transferred(live.seen()), console) => Err(PullError::Stopped),
     };
     bar.finish_and_clear();
     ended
 }
 
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template(
-        "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}",
-    );
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
-}
-
-/// Shows how far the pull is, until it is dropped: a bar on a terminal, lines elsewhere.
-async fn draw(bar: &ProgressBar, live: &PullLive, console: &Console) {
-    let (is_terminal, began) = (std::io::stderr().is_terminal(), Instant::now());
-    let mut clock = tokio::time::interval(if is_terminal { DRAW } else { LINE });
-    clock.tick().await;
-    loop {
-        clock.tick().await;
-        let seen = live.seen();
-        if is_terminal {
-            bar.set_length(seen.total_bytes);
-            bar.set_position(seen.there_bytes);
-        } else {
-            console.note(&line(&seen, began.elapsed()));
-        }
-    }
-}
-
-/// One line for a log.
-fn line(seen: &PullSeen, elapsed: Duration) -> String {
-    let percent = (seen.there_bytes * 100).checked_div(seen.total_bytes).unwrap_or(0).min(100);
-    let rate = u128::from(seen.received_bytes) * 1000 / elapsed.as_millis().max(1);
-    format!(
-        "{percent:>3} %  {} of {}  {}/s",
-        HumanBytes(seen.there_bytes),
-        HumanBytes(seen.total_bytes),
-        HumanBytes(u64::try_from(rate).unwrap_or(u64::MAX))
-    )
+fn transferred(PullSeen { total_bytes, there_bytes, received_bytes }: PullSeen) -> Transferred {
+    Transferred { total: total_bytes, there: there_bytes, moved: received_bytes }
 }
 
 fn summary(report: &PullReport) -> String {
@@ -226,12 +187,5 @@ mod tests {
         ] {
             assert_eq!(Shards::parse(text).ok().map(|it| it.0), want, "{text:?}");
         }
-    }
-
-    #[test]
-    fn a_line_tells_share_and_rate() {
-        let seen = PullSeen { total_bytes: 4 << 20, there_bytes: 1 << 20, received_bytes: 3 << 20 };
-        let line = line(&seen, Duration::from_secs(3));
-        assert_eq!(line, " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s");
     }
 }

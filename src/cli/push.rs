@@ -1,27 +1,24 @@
 //! `rowmill push`.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{CliError, Console, counted};
 use super::signals::Signals;
 use super::target::Target;
+use super::transfer::{Transferred, bar, draw};
 use crate::config::{PushConfig, Registry};
 use crate::exporters::{Push, PushError, PushLive, PushOptions, PushReport, PushSeen, Replaced};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::{Remote, RemoteOptions};
 use crate::storage::Local;
-
-const DRAW: Duration = Duration::from_millis(200);
-const LINE: Duration = Duration::from_secs(10);
 
 /// How long parts that are on their way may take to arrive when a push is to stop.
 const GRACE: Duration = Duration::from_secs(30);
@@ -125,51 +122,14 @@ async fn perform(push: Push, console: &Console) -> Result<PushReport, PushError>
         biased;
         report = push.run(Arc::clone(&live), stop.clone()) => report,
         () = signals.wait(stop, None, GRACE, console) => Err(PushError::Stopped),
-        () = draw(&bar, &live, console) => Err(PushError::Stopped),
+        () = draw(&bar, || transferred(live.seen()), console) => Err(PushError::Stopped),
     };
     bar.finish_and_clear();
     ended
 }
 
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template(
-        "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}",
-    );
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
-}
-
-/// Shows how far the push is, until it is dropped: a bar on a terminal, lines elsewhere.
-async fn draw(bar: &ProgressBar, live: &PushLive, console: &Console) {
-    let (is_terminal, began) = (std::io::stderr().is_terminal(), Instant::now());
-    let mut clock = tokio::time::interval(if is_terminal { DRAW } else { LINE });
-    clock.tick().await;
-    loop {
-        clock.tick().await;
-        let seen = live.seen();
-        if is_terminal {
-            bar.set_length(seen.total_bytes);
-            bar.set_position(seen.sent_bytes + seen.skipped_bytes);
-        } else {
-            console.note(&line(&seen, began.elapsed()));
-        }
-    }
-}
-
-/// One line for a log.
-fn line(seen: &PushSeen, elapsed: Duration) -> String {
-    let there = seen.sent_bytes + seen.skipped_bytes;
-    let percent = (there * 100).checked_div(seen.total_bytes).unwrap_or(0).min(100);
-    let per_second = u128::from(seen.sent_bytes) * 1000 / elapsed.as_millis().max(1);
-    format!(
-        "{percent:>3} %  {} of {}  {}/s",
-        HumanBytes(there),
-        HumanBytes(seen.total_bytes),
-        HumanBytes(u64::try_from(per_second).unwrap_or(u64::MAX)),
-    )
+fn transferred(PushSeen { total_bytes, sent_bytes, skipped_bytes, .. }: PushSeen) -> Transferred {
+    Transferred { total: total_bytes, there: sent_bytes + skipped_bytes, moved: sent_bytes }
 }
 
 /// The report for people.
@@ -232,19 +192,6 @@ pub(super) fn lines(report: &PushReport) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_counts_what_is_there() {
-        let seen = PushSeen {
-            total_bytes: 4 << 20,
-            sent_bytes: 1 << 20,
-            skipped_bytes: 1 << 20,
-            ..PushSeen::default()
-        };
-        let want = " 50 %  2.00 MiB of 4.00 MiB  512.00 KiB/s";
-        assert_eq!(line(&seen, Duration::from_secs(2)), want);
-        assert!(line(&PushSeen::default(), Duration::ZERO).starts_with("  0 %"));
-    }
 
     #[test]
     fn parts_have_the_least_size_that_stores_take() {

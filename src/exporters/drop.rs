@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 
 use super::error::{PushError, Result};
 use super::push::{LANES, Work};
-use super::session::{Session, join, on_thread};
+use super::session::{Session, on_thread};
+use super::task::join;
 use crate::dataset::record::ShardEntry;
 use crate::dataset::{DatasetError, Home, Workplace};
 use crate::shard::layout::COMPLETE;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::task::Ends;
 use crate::dataset::DatasetError;
 use crate::remote::{RemoteError, remote_cause};
 use crate::storage::StorageError;
@@ -106,6 +107,16 @@ pub enum PushError {
     /// The system refused a thread.
     #[error("the system refused a thread, a timer or a signal handler")]
     Runtime(#[source] std::io::Error),
+}
+
+impl Ends for PushError {
+    fn stopped() -> Self {
+        Self::Stopped
+    }
+
+    fn runtime(error: std::io::Error) -> Self {
+        Self::Runtime(error)
+    }
 }
 
 impl PushError {

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::error::{PushError, Result};
 use super::exporter::Exporter;
 use super::push::{LANES, send_record, send_shard};
-use super::session::join;
+use super::task::join;
 use crate::dataset::record::{RecordName, ShardEntry};
 use crate::shard::SealedShard;
 

@@ -1,7 +1,7 @@
 //! Complete datasets between here and elsewhere: object stores, and disks that are reached by URL.
 //!
 //! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
-//! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests),
+//! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests), `task` (threads and tasks),
 //! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push` (a
 //! dataset), `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
@@ -39,6 +39,7 @@ mod push;
 mod quick;
 mod send;
 mod session;
+mod task;
 #[cfg(test)]
 mod tests;
 mod throttle;

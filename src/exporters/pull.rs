@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::pull_error::PullError;
 use super::pull_file::{self, Wanted};
-use super::pull_session::{PullLive, PullOptions, PullSession, join, on_thread};
+use super::pull_session::{PullLive, PullOptions, PullSession, on_thread};
+use super::task::join;
 use crate::dataset::home::PARTITIONS;
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::ShardEntry;

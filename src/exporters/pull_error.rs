@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::task::Ends;
 use crate::dataset::DatasetError;
 use crate::remote::{RemoteError, remote_cause};
 use crate::shard::ReadError;
@@ -43,6 +44,16 @@ pub enum PullError {
     /// The system refused a thread.
     #[error("the system refused a thread or a timer")]
     Runtime(#[source] std::io::Error),
+}
+
+impl Ends for PullError {
+    fn stopped() -> Self {
+        Self::Stopped
+    }
+
+    fn runtime(error: std::io::Error) -> Self {
+        Self::Runtime(error)
+    }
 }
 
 impl From<StorageError> for PullError {

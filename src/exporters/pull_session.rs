@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::pull_error::PullError;
+use super::task::{self, Leave};
 use crate::remote::Remote;
 use crate::storage::Storage;
 
@@ -89,7 +89,7 @@ pub(super) struct PullSession {
     pub(super) options: PullOptions,
     pub(super) live: Arc<PullLive>,
     pub(super) stop: CancellationToken,
-    permits: Arc<Semaphore>,
+    leave: Leave,
 }
 
 impl PullSession {
@@ -100,8 +100,8 @@ impl PullSession {
         live: Arc<PullLive>,
         stop: CancellationToken,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(options.concurrency.max(1)));
-        Self { remote, storage, options, live, stop, permits }
+        let leave = Leave::new(options.concurrency, stop.clone());
+        Self { remote, storage, options, live, stop, leave }
     }
 
     /// Leave to hold a piece of a file in memory, until it is dropped.
@@ -109,39 +109,18 @@ impl PullSession {
     /// # Errors
     /// [`PullError::Stopped`] when the pull is to stop.
     pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(PullError::Stopped),
-            permit = Arc::clone(&self.permits).acquire_owned() => {
-                permit.map_err(|_| PullError::Stopped)
-            }
-        }
+        self.leave.permit().await
     }
 
     /// Ends if the pull is to stop.
     pub(super) fn go_on(&self) -> Result<()> {
-        if self.stop.is_cancelled() { Err(PullError::Stopped) } else { Ok(()) }
+        self.leave.go_on()
     }
 }
 
-/// Runs blocking work on a thread of its own.
+/// Runs blocking work of a pull on a thread of its own.
 pub(super) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let mut tasks = JoinSet::new();
-    tasks.spawn_blocking(work);
-    join(&mut tasks)
-        .await
-        .unwrap_or_else(|| Err(PullError::Runtime(std::io::Error::other("no task"))))
-}
-
-/// The end of the task that ends next, `None` where there is none.
-pub(super) async fn join<T: 'static>(tasks: &mut JoinSet<Result<T>>) -> Option<Result<T>> {
-    Some(match tasks.join_next().await? {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(PullError::Runtime(std::io::Error::other(error))),
-        },
-    })
+    task::on_thread(work).await
 }

@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::drop::Dropper;
 use super::error::{PushError, Result};
 use super::journal::Journal;
 use super::presence::Presence;
+use super::task::{self, Leave};
 use super::throttle::Throttle;
 use super::wire::Wire;
 use crate::storage::Storage;
@@ -117,7 +117,7 @@ pub(super) struct Session {
     journal: Arc<Mutex<Option<Journal>>>,
     /// Shards that this session has put in their places, with their sentinels, and records.
     pushed: Mutex<BTreeSet<String>>,
-    permits: Arc<Semaphore>,
+    leave: Leave,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
         live: Arc<PushLive>,
         stop: CancellationToken,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(options.concurrency.max(1)));
+        let leave = Leave::new(options.concurrency, stop.clone());
         let (throttle, journal) =
             (Throttle::new(options.bandwidth), Arc::new(Mutex::new(Some(journal))));
         let (dropper, pushed) = (OnceLock::new(), Mutex::default());
@@ -144,7 +144,7 @@ impl Session {
             dropper,
             journal,
             pushed,
-            permits,
+            leave,
         }
     }
 
@@ -182,39 +182,18 @@ impl Session {
     /// # Errors
     /// [`PushError::Stopped`] when the push is to stop.
     pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(PushError::Stopped),
-            permit = Arc::clone(&self.permits).acquire_owned() => {
-                permit.map_err(|_| PushError::Stopped)
-            }
-        }
+        self.leave.permit().await
     }
 
     /// Ends if the push is to stop.
     pub(super) fn go_on(&self) -> Result<()> {
-        if self.stop.is_cancelled() { Err(PushError::Stopped) } else { Ok(()) }
+        self.leave.go_on()
     }
 }
 
-/// Runs blocking work on a thread of its own.
+/// Runs blocking work of a push on a thread of its own.
 pub(super) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let mut tasks = JoinSet::new();
-    tasks.spawn_blocking(work);
-    join(&mut tasks)
-        .await
-        .unwrap_or_else(|| Err(PushError::Runtime(std::io::Error::other("no task"))))
-}
-
-/// The end of the task that ends next, `None` where there is none.
-pub(super) async fn join<T: 'static>(tasks: &mut JoinSet<Result<T>>) -> Option<Result<T>> {
-    Some(match tasks.join_next().await? {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(PushError::Runtime(std::io::Error::other(error))),
-        },
-    })
+    task::on_thread(work).await
 }
