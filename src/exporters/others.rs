@@ -7,8 +7,8 @@
 //! 1. Looking costs the store a bounded share of the time: what stands there is listed again only
 //!    [`LEAST`] after the last time, and [`SHARE`] times as long after as listing took.
 //! 2. What comes is compared with the sums of the shard, whose sentinel was there, before it counts.
-//! 3. A store that fails while it is looked at is no reason to stop: what is not known to be finished is
-//!    built here.
+//! 3. A store that fails while it is looked at again is no reason to stop: what is not known to be
+//!    finished is built here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,6 +50,8 @@ struct Listing {
     by_slot: BTreeMap<String, BTreeSet<RecordName>>,
     at: Option<Instant>,
     took: Duration,
+    /// Whether nobody has been told of it.
+    is_new: bool,
 }
 
 impl Listing {
@@ -84,7 +86,7 @@ impl Others {
     /// there.
     ///
     /// # Errors
-    /// The generation that is complete there cannot be read.
+    /// The place cannot be listed, or the generation that is complete there cannot be read.
     pub async fn open(
         exporter: &Exporter,
         remote: Remote,
@@ -102,7 +104,7 @@ impl Others {
         let disk = Arc::clone(&session.storage);
         let live = Arc::new(PullLive::default());
         let pull = Arc::new(PullSession::new(remote, disk, OPTIONS, live, stop));
-        Ok(Self {
+        let it = Self {
             session,
             pull,
             home,
@@ -112,7 +114,12 @@ impl Others {
             current,
             listing: Mutex::default(),
             placing: Mutex::default(),
-        })
+        };
+        let began = Instant::now();
+        let by_slot = it.list().await?;
+        let (at, took, is_new) = (Some(began), began.elapsed(), true);
+        *it.listing() = Listing { by_slot, at, took, is_new };
+        Ok(it)
     }
 
     /// The records of the generation that was complete there.
@@ -121,11 +128,14 @@ impl Others {
         &self.current
     }
 
-    /// Lists what is finished there, unless that was done a moment ago; says whether it was done now.
+    /// Lists what is finished there, unless that was done a moment ago; says whether there may be news.
     pub async fn look(&self) -> bool {
         let began = Instant::now();
-        if !self.listing().is_due(began) {
-            return false;
+        {
+            let mut listing = self.listing();
+            if !listing.is_due(began) {
+                return std::mem::take(&mut listing.is_new);
+            }
         }
         let found = self.list().await;
         let mut listing = self.listing();

@@ -68,6 +68,10 @@ impl Pipeline {
         live.watch_push(Arc::clone(&pushed));
         let exporter = Exporter::open(storage, home, remote.clone(), options, pushed, quit.clone());
         let exporter = Arc::new(exporter.await?);
+        if push.drop_local {
+            // Before the shards that are built are looked at: a drop that was cut off is finished then.
+            exporter.drop_local(Arc::clone(place));
+        }
         let (pipeline, planned) = (Arc::clone(self), Arc::clone(plan));
         let built = on_thread(move || pipeline.built(&planned)).await?;
         exporter.expect_shards(&built).await?;
@@ -78,7 +82,6 @@ impl Pipeline {
             None
         };
         let (before, waiting) = if push.drop_local {
-            exporter.drop_local(Arc::clone(place));
             // The disk may be full of what an earlier run could not push.
             (built, FEW_WAITING)
         } else {

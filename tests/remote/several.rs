@@ -309,6 +309,16 @@ fn what_cannot_be_shared_is_refused() {
 }
 
 #[test]
+fn a_place_that_is_not_there_is_found_out_before_anything_is_built() {
+    let Some(server) = Server::s3s_fs() else { return };
+    let (bucket, place) = (server.bucket(), machine());
+    let mut command = place.command(&["run", "p.toml", "--at", "s3://no-such-bucket/x"]);
+    let ran = Ran::of(command.envs(bucket.environment(&bucket.endpoint())).output().unwrap());
+    ran.fails(1, &["error[remote-no-bucket]"]);
+    assert!(!ran.stderr.contains("is complete"), "{ran:?}");
+}
+
+#[test]
 fn a_record_whose_shards_are_gone_is_built_again() {
     let Some(server) = Server::s3s_fs().or_else(Server::moto) else { return };
     let site = Site::Bucket(server.bucket());
