@@ -1,6 +1,6 @@
 //! The dataset's sentinel in the store, and `current.json`.
 //!
-//! Leaves out: everything that the sentinel covers, which is there when this begins (`push`).
+//! Leaves out: everything that the sentinel covers, which is there when this begins (`steps`).
 //!
 //! Invariants:
 //! 1. The sentinel replaces what was noted before the first object went out, or nothing where nothing

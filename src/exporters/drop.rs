@@ -1,6 +1,6 @@
 //! Lets the rows of a shard go here that are in the store.
 //!
-//! Leaves out: in which order a shard's files go (`shard`), and sending them (`push`).
+//! Leaves out: in which order a shard's files go (`shard`), and sending them (`send_shard`).
 //!
 //! Invariants:
 //! 1. Rows go only after the shard's own sentinel was read back from the store, and is ours byte for
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinSet;
 
 use super::error::{PushError, Result};
-use super::push::{LANES, Work};
 use super::session::{Session, on_thread};
+use super::steps::{LANES, Work};
 use super::task::join;
 use crate::dataset::record::ShardEntry;
 use crate::dataset::{DatasetError, Home, Workplace};

@@ -1,7 +1,7 @@
 //! What goes out while a dataset is built: shards as they are sealed, and the record of each partition
 //! as soon as it is finished.
 //!
-//! Leaves out: how a shard is sent, and what is done when the dataset is complete (`push`).
+//! Leaves out: how a shard is sent, and what is done when the dataset is complete (`steps`).
 //!
 //! Invariants:
 //! 1. The record of a partition goes out after the sentinels of all its shards, those too that an
@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 
 use super::error::{PushError, Result};
 use super::exporter::Exporter;
-use super::push::{LANES, send_record, send_shard};
+use super::send_shard::{send_record, send_shard};
+use super::steps::LANES;
 use super::task::join;
 use crate::dataset::record::{RecordName, ShardEntry};
 use crate::shard::SealedShard;

@@ -2,8 +2,8 @@
 //!
 //! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
 //! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests), `task` (threads and tasks),
-//! `session` (what all parts share), `send` (one file), `commit` (the dataset's sentinel), `push` (a
-//! dataset), `exporter` and `follow` (one that is still being built).
+//! `session` (what all parts share), `send` (one file), `send_shard`, `commit` (the dataset's sentinel), `steps`
+//! (their order), `push` (a dataset), `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //! `others` takes over what other machines have finished.
 //! `presence` tells that a push is at work, `clean` removes what nobody needs any more (`clean_found`).
@@ -38,7 +38,9 @@ mod pull_session;
 mod push;
 mod quick;
 mod send;
+mod send_shard;
 mod session;
+mod steps;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Puts one file where it belongs, or finds that it is there.
 //!
-//! Leaves out: the order of files, and sentinels (`push`).
+//! Leaves out: the order of files, and sentinels (`send_shard`, `steps`).
 //!
 //! Invariants:
 //! 1. An object appears only after all bytes of the file were read and hashed, and the hash is the one
