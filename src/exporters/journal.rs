@@ -20,8 +20,8 @@ use crate::dataset::Home;
 use crate::shard::log;
 use crate::storage::{AppendFile, Lock, LockGuard, Storage, parent};
 
-/// The version of the lines.
-const VERSION: u32 = 1;
+/// The version of the lines. A journal of another one is begun anew.
+const VERSION: u32 = 2;
 
 /// What the journal knows of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Begun {
 pub struct Part {
     /// What the store answered: what completing the upload needs.
     pub answer: String,
-    /// The BLAKE3 of its bytes.
+    /// The BLAKE3 of the file from its beginning to the end of the part.
     pub b3: blake3::Hash,
 }
 

@@ -1,9 +1,10 @@
 //! Complete datasets between here and elsewhere: object stores, and disks that are reached by URL.
 //!
 //! In reading order: `object` (what goes out), `decide` (what is done about one object, a pure
-//! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests), `task` (threads and tasks),
-//! `session` (what all parts share), `send` (one file), `send_shard`, `commit` (the dataset's sentinel), `steps`
-//! (their order), `push` (a dataset), `exporter` and `follow` (one that is still being built).
+//! decision), `journal` (what was begun and done, kept in the dataset's `work/`), `wire` (requests),
+//! `task` (threads and tasks), `buffers` (memory), `session` (what all parts share), `send` (one
+//! file), `send_shard`, `commit` (the dataset's sentinel), `steps` (their order), `push` (a dataset),
+//! `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //! `others` takes over what other machines have finished.
 //! `presence` tells that a push is at work, `clean` removes what nobody needs any more (`clean_found`).
@@ -18,6 +19,7 @@
 //!    appears after the hash was compared.
 //! 3. What is in a store is believed by size and digest, never by its name alone.
 
+mod buffers;
 mod clean;
 mod clean_found;
 mod commit;

@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. An object appears only after all bytes of the file were read and hashed, and the hash is the one
 //!    that was sealed. What is hashed is what is sent: each byte is read once, into memory.
-//! 2. A part that the journal has is not sent again, and its bytes are compared with what was sent.
+//! 2. A part that the journal has is not sent again, if all bytes of the file up to its end are those
+//!    that were hashed when it was sent.
 //! 3. Whether an upload was completed is settled by looking at the object: an answer that was lost is
 //!    no reason to send anything again, and neither is an upload of the journal that the store refuses
 //!    to go on with, whatever it calls that. If the object is not there, the file is begun anew, once.
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use object_store::PutPayload;
 use tokio::task::JoinSet;
 
+use super::buffers::Buffers;
 use super::decide::{self, Decision, Difference, decide};
 use super::error::{PushError, Result};
 use super::journal::{Begun, Known, Part};
@@ -355,6 +357,7 @@ pub(super) fn not_kept(session: &Session, object: &Object, seen: &decide::Remote
 struct Reading {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
+    buffers: Arc<Buffers>,
     offset: u64,
     hasher: blake3::Hasher,
 }
@@ -366,6 +369,7 @@ impl Reading {
         let it = Self {
             path: object.path.clone(),
             file: Arc::from(file),
+            buffers: Arc::clone(&session.buffers),
             offset: 0,
             hasher: blake3::Hasher::new(),
         };
@@ -380,16 +384,16 @@ impl Reading {
         Ok(bytes)
     }
 
-    /// The next `len` bytes, and their digest.
+    /// The next `len` bytes, and the digest of the file up to their end.
     async fn next(&mut self, len: u64) -> Result<(Bytes, blake3::Hash)> {
         let (file, offset) = (Arc::clone(&self.file), self.offset);
+        let buffers = Arc::clone(&self.buffers);
         let mut hasher = std::mem::take(&mut self.hasher);
         let (bytes, b3, hasher) = on_thread(move || {
-            let mut bytes = vec![0; index(len)];
-            file.read_at(&mut bytes, offset)?;
+            let bytes = buffers.fill(index(len), |bytes| file.read_at(bytes, offset))?;
             hasher.update(&bytes);
-            let b3 = blake3::hash(&bytes);
-            Ok((Bytes::from(bytes), b3, hasher))
+            let b3 = hasher.finalize();
+            Ok((bytes, b3, hasher))
         })
         .await?;
         self.hasher = hasher;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use super::buffers::Buffers;
 use super::drop::Dropper;
 use super::error::{PushError, Result};
 use super::journal::Journal;
@@ -109,6 +110,7 @@ pub(super) struct Session {
     pub(super) options: PushOptions,
     pub(super) live: Arc<PushLive>,
     pub(super) throttle: Throttle,
+    pub(super) buffers: Arc<Buffers>,
     pub(super) presence: Presence,
     pub(super) stop: CancellationToken,
     /// Drops rows here that are there, if that was asked for.
@@ -139,6 +141,7 @@ impl Session {
             options,
             live,
             throttle,
+            buffers: Arc::default(),
             presence,
             stop,
             dropper,

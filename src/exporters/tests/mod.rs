@@ -3,6 +3,7 @@
 #[path = "../../../tests/dataset/fake.rs"]
 mod fake;
 mod gate;
+mod journaled;
 
 use std::collections::BTreeMap;
 use std::path::Path;
