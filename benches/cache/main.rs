@@ -102,7 +102,7 @@ fn measure(dir: &Path, n_keys: u64, quick: bool, figures: &mut Vec<Figure>) -> R
 
     let before = resident_bytes()?;
     let began = Instant::now();
-    let section = CacheReader::local(dir).section(&signature)?;
+    let section = CacheReader::local(dir).with_hot_bytes(0).section(&signature)?;
     push("open for reading", (began.elapsed().as_secs_f64() * 1e3, "ms"));
     let stat = section.stat()?;
     push("segments", (stat.segments as f64, ""));
@@ -145,30 +145,59 @@ fn measure(dir: &Path, n_keys: u64, quick: bool, figures: &mut Vec<Figure>) -> R
         (after.saturating_sub(before) as f64 / n_keys as f64, "B"),
     );
 
-    let (mapped, held) = hot(&section, &draw(100), if quick { 10 } else { 2000 })?;
-    push("get 100 hot rows, for each", (mapped, "µs"));
-    push("the same out of a hash map", (held, "µs"));
+    let keeping = CacheReader::local(dir).section(&signature)?;
+    for (n, rounds) in [(100, 2000), (10_000, 50)] {
+        let keys = draw(n);
+        let rounds = if quick { 10 } else { rounds };
+        for (how, section) in [("by the index", &section), ("by kept places", &keeping)] {
+            let each = again(section, &keys, rounds)?;
+            push(&format!("get {n} hot rows {how}, for each"), (each, "µs"));
+        }
+        push(
+            &format!("get {n} out of a hash map, for each"),
+            (held(&section, &keys, rounds)?, "µs"),
+        );
+    }
+    // Of few keys all are known by now, of many almost none.
+    keeping.get(&draw(n_keys.min(2_000_000)))?;
+    let (mut times, before) = (Vec::new(), keeping.stat()?.hot);
+    for _ in 0..rounds {
+        let keys = draw(10_000);
+        let began = Instant::now();
+        black_box(keeping.get(&keys)?);
+        times.push(began.elapsed());
+    }
+    let each = machine::median(times).as_secs_f64() * 1e6 / 10_000.0;
+    push("get 10,000 of all, keeping places, for each", (each, "µs"));
+    let after = keeping.stat()?.hot;
+    let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
+    push("places that were kept", (100.0 * hits as f64 / (hits + misses) as f64, "%"));
+    push("memory that they take", (after.bytes as f64 / 1024.0 / 1024.0, "MiB"));
     Ok(())
 }
 
-/// What a memory of hot rows could save: time for each of these rows from the cache, and out of a hash map.
-fn hot(section: &SectionReader, keys: &[RowKey], rounds: usize) -> Result<(f64, f64)> {
-    let found = section.get(keys)?;
-    let rows: HashMap<RowKey, RecordBatch> =
-        found.hits.iter().enumerate().map(|(n, at)| (keys[*at], found.rows.slice(n, 1))).collect();
-    let each = |began: Instant| began.elapsed().as_secs_f64() * 1e6 / (rounds * keys.len()) as f64;
+/// Time for each of these rows, asked for again and again.
+fn again(section: &SectionReader, keys: &[RowKey], rounds: usize) -> Result<f64> {
+    section.get(keys)?;
     let began = Instant::now();
     for _ in 0..rounds {
         black_box(section.get(keys)?);
     }
-    let mapped = each(began);
+    Ok(began.elapsed().as_secs_f64() * 1e6 / (rounds * keys.len()) as f64)
+}
+
+/// The same out of a hash map of rows that were copied before.
+fn held(section: &SectionReader, keys: &[RowKey], rounds: usize) -> Result<f64> {
+    let found = section.get(keys)?;
+    let rows: HashMap<RowKey, RecordBatch> =
+        found.hits.iter().enumerate().map(|(n, at)| (keys[*at], found.rows.slice(n, 1))).collect();
     let began = Instant::now();
     for _ in 0..rounds {
         let batches: Vec<&RecordBatch> = keys.iter().filter_map(|key| rows.get(key)).collect();
         let schema = batches.first().map(|batch| batch.schema()).ok_or("nothing is hot")?;
         black_box(arrow_select::concat::concat_batches(&schema, batches)?);
     }
-    Ok((mapped, each(began)))
+    Ok(began.elapsed().as_secs_f64() * 1e6 / (rounds * keys.len()) as f64)
 }
 
 /// Resident memory that is not of mapped files.

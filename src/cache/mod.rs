@@ -35,8 +35,8 @@
 //! ```
 //!
 //! In reading order: `layout` (names), `manifest` (which segments count), `segment`, `run` and `index`
-//! (where the row of a key is), `view` (a section at one moment), `gather` and `lookup` (rows as they
-//! are handed out), `structure` (what rows are), `store` (what changes a section on disk), `lane` and
+//! (where the row of a key is), `hot` (the same of rows that were asked for last), `view` (a section at one
+//! moment), `gather` and `lookup` (rows as they are handed out), `structure` (what rows are), `store` (what changes a section on disk), `lane` and
 //! `section` (writing in the background), `writer` and `reader`; `caches` (all that a run writes to) and
 //! `row_keys` (a key for a row that has none of its own).
 //!
@@ -46,13 +46,13 @@
 //! 1. A committed row is found, whatever happens afterwards, until a later one with its key is
 //!    committed; or there is an error that names what is damaged. No row is half there.
 //! 2. Memory does not grow with rows: keys, index and rows are mapped.
-//! 3. There is no memory of hot rows: a mapped row that was read before is in the system's memory, which
-//!    is bounded by what nobody else needs. Finding and copying it takes below a microsecond; a hash map
-//!    would take a tenth of one.
+//! 3. What is kept of hot rows is where they are, within bytes that are told; the rows themselves stay
+//!    mapped, in the system's memory, which is bounded by what nobody else needs.
 
 mod caches;
 mod error;
 mod gather;
+mod hot;
 mod index;
 mod lane;
 mod layout;
@@ -72,6 +72,7 @@ mod writer;
 
 pub use caches::{Caches, memory_bytes};
 pub use error::{CacheError, Result};
+pub use hot::HotStat;
 pub use lookup::Lookup;
 pub use reader::{CacheReader, SectionReader, SectionStat};
 pub use row_keys::{batch_keys, column_types, row_keys};

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use arrow_schema::Schema as ArrowSchema;
 
 use super::error::{CacheError, Result};
+use super::hot::{Hot, HotStat};
 use super::lookup::Lookup;
 use super::run::Run;
 use super::section::batch;
@@ -31,6 +32,7 @@ const TRIES: usize = 64;
 pub struct CacheReader {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
+    hot_bytes: u64,
 }
 
 /// What a section holds.
@@ -54,6 +56,8 @@ pub struct SectionStat {
     pub fields: Vec<String>,
     /// When rows were committed last.
     pub written: Option<SystemTime>,
+    /// Hot rows of the [`SectionReader`] that was asked.
+    pub hot: HotStat,
     /// What is wrong with it, where it cannot be opened.
     pub damage: Option<String>,
 }
@@ -70,16 +74,28 @@ pub struct SectionReader {
 }
 
 impl CacheReader {
+    /// Memory for hot rows, unless something else is said: the places of 280,000, which is more than
+    /// batches and their neighbours come back to, and little beside what reads features. No section
+    /// takes more than 60 bytes for each of its rows, and none before it is asked.
+    pub const HOT_BYTES: u64 = 16 << 20;
+
     /// The feature cache in `dir`. Nothing needs to be there yet.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, dir: impl AsRef<Path>) -> Self {
-        Self { storage, dir: dir.as_ref().to_path_buf() }
+        Self { storage, dir: dir.as_ref().to_path_buf(), hot_bytes: Self::HOT_BYTES }
     }
 
     /// The feature cache in the folder `dir` of this machine's file system.
     #[must_use]
     pub fn local(dir: impl AsRef<Path>) -> Self {
         Self::new(Arc::new(Local), dir)
+    }
+
+    /// The same with so many bytes of memory, for each section that is opened, for the places of the
+    /// rows that were asked for last, which are then found without the index; 0 keeps none.
+    #[must_use]
+    pub fn with_hot_bytes(self, hot_bytes: u64) -> Self {
+        Self { hot_bytes, ..self }
     }
 
     /// Whether anybody ever opened it for writing.
@@ -99,7 +115,7 @@ impl CacheReader {
             storage: Arc::clone(&self.storage),
             dir: self.dir.join(signature.sha256()),
             signature: signature.clone(),
-            shared: Shared::default(),
+            shared: Shared::new(Hot::new(self.hot_bytes)),
             seen: Mutex::new(None),
         };
         section.refresh()?;
@@ -222,12 +238,13 @@ impl SectionReader {
     fn load(&self) -> Result<View> {
         let before = self.shared.view();
         let Some(manifest) = store::read(&*self.storage, &self.dir, &self.signature)? else {
-            return Ok(View::default());
+            return Ok(View::empty(before.hot.renewed()));
         };
         // After the log: a run that covers a segment is there before the segment is.
         let is_live = |id| manifest.segments.iter().any(|entry| entry.id == id);
         let (runs, _) = index::list(&*self.storage, &self.dir, &before.runs, &is_live)?;
-        Ok(View::new(&self.storage, &self.dir, &manifest, &before.segments, runs))
+        let hot = before.hot.renewed();
+        Ok(View::new(&self.storage, &self.dir, &manifest, &before.segments, runs, hot))
     }
 
     /// The structure of its rows, once there were any.
@@ -292,6 +309,7 @@ impl SectionReader {
             index_bytes: view.runs.iter().map(|run| run.len()).sum(),
             fields: fields.map(|field| field.name.clone()).collect(),
             written: self.storage.modified(&self.dir.join(layout::MANIFEST))?,
+            hot: view.hot.stat(),
             damage: None,
         })
     }

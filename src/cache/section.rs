@@ -16,6 +16,7 @@ use arrow_schema::Schema as ArrowSchema;
 
 use super::error::{CacheError, Result};
 use super::gather::{self, Place, gather};
+use super::hot::HotStat;
 use super::lane::{Job, Lane};
 use super::lookup::Lookup;
 use super::store::{Block, Compacted, Shared, Store};
@@ -35,6 +36,9 @@ pub struct SectionOptions {
     pub commits: CommitPolicy,
     /// What is done where the folder holds features of other signatures.
     pub others: Others,
+    /// Bytes of memory for the places of rows that were asked for last, as a reader has. 0, the default,
+    /// keeps none: who writes asks for most keys once, and each commit forgets them.
+    pub hot_bytes: u64,
 }
 
 /// What is done where a folder holds features of other signatures than the one asked for. They are
@@ -129,6 +133,12 @@ impl Section {
     #[must_use]
     pub fn schema(&self) -> Option<Arc<RowSchema>> {
         self.inner().schema.clone()
+    }
+
+    /// What there is of hot rows.
+    #[must_use]
+    pub fn hot(&self) -> HotStat {
+        self.shared.view().hot.stat()
     }
 
     /// Checks that rows with these columns can be put.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{CacheError, Result};
 use super::gather::{Place, gather};
+use super::hot::Hot;
 use super::manifest::{Change, Entry, Manifest};
 use super::run::Run;
 use super::segment::Segment;
@@ -44,10 +45,15 @@ pub(super) struct Block {
 }
 
 /// The view that everybody in this process sees.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared(Mutex<Arc<View>>);
 
 impl Shared {
+    /// A section without rows.
+    pub(super) fn new(hot: Hot) -> Self {
+        Self(Mutex::new(Arc::new(View::empty(hot))))
+    }
+
     pub(super) fn view(&self) -> Arc<View> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -102,10 +108,11 @@ impl Store {
         storage: Arc<dyn Storage>,
         root: &Path,
         signature: CompatSignature,
+        hot: Hot,
     ) -> Result<Self> {
         let dir = root.join(signature.sha256());
         let root = root.to_path_buf();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(hot));
         let mut this = Self { storage, root, dir, signature, shared, open: None };
         let storage = &*this.storage;
         let manifest = read(storage, &this.dir, &this.signature)?;
@@ -123,7 +130,8 @@ impl Store {
         let is_live = |id| named.contains(&u32::to_string(&id));
         let (runs, others) = index::list(storage, &this.dir, &[], &is_live)?;
         this.remove_runs(&others)?;
-        this.shared.set(View::new(&this.storage, &this.dir, &manifest, [], runs));
+        let hot = this.shared.view().hot.renewed();
+        this.shared.set(View::new(&this.storage, &this.dir, &manifest, [], runs, hot));
         this.open = Some(Open { manifest, log });
         this.cover()?;
         Ok(this)
@@ -228,7 +236,8 @@ impl Store {
         let mut runs = view.runs.clone();
         runs.extend(run);
         let known = view.segments.iter().chain(&segment);
-        self.shared.set(View::new(&self.storage, &self.dir, &manifest, known, runs));
+        let hot = view.hot.renewed();
+        self.shared.set(View::new(&self.storage, &self.dir, &manifest, known, runs, hot));
         for id in change.drop {
             self.discard(&layout::segment(&self.dir, id))?;
         }
@@ -361,7 +370,7 @@ fn live_rows(
     first: usize,
     keys: &[RowKey],
 ) -> Result<Vec<(usize, RowKey)>> {
-    let found = view.find(keys)?;
+    let found = view.find_by_index(keys)?;
     let rows = (first..).zip(keys).zip(found);
     let live = rows.filter(|((row, _), found)| *found == Some(Found { position, row: *row }));
     Ok(live.map(|((row, key), _)| (row, *key)).collect())

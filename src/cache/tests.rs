@@ -1,5 +1,7 @@
 //! Tests of the cache as a whole.
 
+mod hot;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

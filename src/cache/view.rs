@@ -6,7 +6,8 @@
 //! 1. Of rows with one key the latest counts: that of the segment which stands last, and in it the
 //!    last row.
 //! 2. The index only tells where to look. A row is found if its whole key is the one asked for.
-//! 3. Where the index is missing or damaged the segments' keys are searched: slower, never wrong.
+//! 3. Hot rows are found without the index; they are those of this list of segments (`hot`).
+//! 4. Where the index is missing or damaged the segments' keys are searched: slower, never wrong.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use super::RowKey;
 use super::error::Result;
 use super::gather::Place;
+use super::hot::Hot;
 use super::index;
 use super::manifest::Manifest;
 use super::run::{Run, prefix};
@@ -34,6 +36,7 @@ pub(super) struct View {
     pub(super) runs: Vec<Arc<Run>>,
     /// Positions of segments that no run covers.
     loose: BTreeSet<usize>,
+    pub(super) hot: Hot,
 }
 
 /// A row of a view.
@@ -45,6 +48,11 @@ pub(super) struct Found {
 }
 
 impl View {
+    /// A section without rows.
+    pub(super) fn empty(hot: Hot) -> Self {
+        Self { hot, ..Self::default() }
+    }
+
     /// The section that the manifest describes. Segments that are `known` stay open.
     pub(super) fn new<'a>(
         storage: &Arc<dyn Storage>,
@@ -52,6 +60,7 @@ impl View {
         manifest: &Manifest,
         known: impl IntoIterator<Item = &'a Arc<Segment>>,
         runs: Vec<Arc<Run>>,
+        hot: Hot,
     ) -> Self {
         let known: HashMap<u32, &Arc<Segment>> =
             known.into_iter().map(|segment| (segment.entry.id, segment)).collect();
@@ -60,28 +69,29 @@ impl View {
             _ => Arc::new(Segment::new(storage, section, &manifest.schema, entry.clone())),
         };
         let segments: Vec<_> = manifest.segments.iter().map(segment).collect();
-        Self::of(Some(Arc::clone(&manifest.schema)), segments, runs)
+        Self::of(Some(Arc::clone(&manifest.schema)), segments, runs, hot)
     }
 
     fn of(
         schema: Option<Arc<RowSchema>>,
         segments: Vec<Arc<Segment>>,
         runs: Vec<Arc<Run>>,
+        hot: Hot,
     ) -> Self {
         let positions = segments.iter().enumerate().map(|(at, s)| (s.entry.id, at)).collect();
         let loose = index::uncovered(&segments, &runs);
-        Self { schema, segments, positions, runs, loose }
+        Self { schema, segments, positions, runs, loose, hot }
     }
 
     /// The same with another index.
     pub(super) fn with_runs(&self, runs: Vec<Arc<Run>>) -> Self {
-        Self::of(self.schema.clone(), self.segments.clone(), runs)
+        Self::of(self.schema.clone(), self.segments.clone(), runs, self.hot.clone())
     }
 
     /// The same with segments that are not opened yet.
     pub(super) fn closed(&self) -> Self {
         let segments = self.segments.iter().map(|segment| Arc::new(segment.closed())).collect();
-        Self::of(self.schema.clone(), segments, self.runs.clone())
+        Self::of(self.schema.clone(), segments, self.runs.clone(), self.hot.clone())
     }
 
     /// Rows, counting those that later ones have replaced.
@@ -101,6 +111,23 @@ impl View {
 
     /// The row of each key.
     pub(super) fn find(&self, keys: &[RowKey]) -> Result<Vec<Option<Found>>> {
+        if self.hot.is_off() {
+            return self.find_by_index(keys);
+        }
+        let mut found = self.hot.recall(keys);
+        let cold = keys.iter().zip(&found).filter(|(_, found)| found.is_none());
+        let cold: Vec<RowKey> = cold.map(|(key, _)| *key).collect();
+        if !cold.is_empty() {
+            let of_cold = self.find_by_index(&cold)?;
+            self.hot.keep(&cold, &of_cold, self.n_rows());
+            let places = found.iter_mut().filter(|found| found.is_none());
+            places.zip(of_cold).for_each(|(place, found)| *place = found);
+        }
+        Ok(found)
+    }
+
+    /// The same for keys that nobody will ask for again.
+    pub(super) fn find_by_index(&self, keys: &[RowKey]) -> Result<Vec<Option<Found>>> {
         let mut found: Vec<Option<Found>> = vec![None; keys.len()];
         let mut loose = self.loose.clone();
         for run in &self.runs {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{CacheError, Result};
+use super::hot::Hot;
 use super::reader::{CacheReader, SectionStat};
 use super::section::{Others, Section, SectionOptions};
 use super::store::Store;
@@ -73,7 +74,8 @@ impl FeatureCache {
             return Err(path);
         }
         let seat = self.seat(signature.sha256())?;
-        let store = Store::open(Arc::clone(storage), dir, signature.clone())?;
+        let hot = Hot::new(options.hot_bytes);
+        let store = Store::open(Arc::clone(storage), dir, signature.clone(), hot)?;
         Ok(Section::new(seat, store, options))
     }
 
