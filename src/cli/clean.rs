@@ -14,7 +14,8 @@ use super::target::Target;
 use super::{clean_url, duration};
 use crate::config::Registry;
 use crate::dataset::clean::{Keep, Leftover, Removal, clean, leftovers, old_keys, remove_key};
-use crate::dataset::{DatasetError, Workplace};
+use crate::dataset::{DatasetError, Home, Workplace};
+use crate::exporters::push_at;
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::is_url;
 use crate::storage::{EntryKind, Local, Storage};
@@ -91,12 +92,15 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
     if let Some(holder) = Local.lock_holder(&home.lock())? {
         return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
     }
+    expect_no_push(&home)?;
     // Opening the place empties its trash; what was in it is told of all the same.
     let mut removed = if args.keys { Vec::new() } else { leftovers(&Local, &home, keep)? };
     removed.retain(|it| it.what == Leftover::Trash);
     let place = Workplace::open(Arc::new(Local), home)?;
     if args.keys {
         for removal in old_keys(&Local, &target.located, own, keep)? {
+            let key = removal.path.file_name().unwrap_or_default().to_string_lossy();
+            expect_no_push(&target.located.home_of(&key)?)?;
             remove_key(&place, &target.located, &removal)?;
             removed.push(removal);
         }
@@ -104,6 +108,17 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
         clean(&place, keep, |removal| removed.push(removal.clone()))?;
     }
     Ok(removed)
+}
+
+/// Refuses to remove anything beside a push to this folder.
+fn expect_no_push(home: &Home) -> Result<(), DatasetError> {
+    match push_at(&Local, home.dir())? {
+        Some(who) => {
+            let (path, holder) = (home.dir().to_owned(), format!("a push to it, {who}"));
+            Err(DatasetError::Busy { path, holder })
+        }
+        None => Ok(()),
+    }
 }
 
 fn document(args: &CleanArgs, target: &Target, removals: &[Removal]) -> Value {

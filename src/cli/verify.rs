@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::inspect::{dataset_path, document};
 use super::output::{CliError, Console, counted};
 use crate::config::Registry;
-use crate::dataset::home::{CURRENT, PARTITIONS};
+use crate::dataset::home::{CURRENT, CURRENT_DOCUMENT, PARTITIONS};
 use crate::dataset::verify::{self, Look, ShardBytes, ShardFacts, Streamed, Verified, Whole};
-use crate::exporters::{CURRENT_DOCUMENT, Quick};
+use crate::exporters::Quick;
 use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourceState, SourcesReport};
 use crate::remote::{Remote, RemoteError, RemoteOptions, RemoteStorage, is_url, remote_cause};
 use crate::shard::{Finding, FindingKind, layout};
@@ -112,6 +112,8 @@ struct Looked {
     remote: u64,
     /// Where those can be checked.
     urls: Vec<String>,
+    /// Files that pushes to this folder were writing when they were killed.
+    staged: Vec<PathBuf>,
 }
 
 impl Looked {
@@ -120,7 +122,8 @@ impl Looked {
             ShardBytes::Here(bytes) => (*bytes, Vec::new()),
             ShardBytes::At(url) => (0, vec![url.clone()]),
         };
-        Self { rows: shard.rows, shards: 1, bytes, remote: urls.len() as u64, urls }
+        let (remote, staged) = (urls.len() as u64, shard.staged.clone());
+        Self { rows: shard.rows, shards: 1, bytes, remote, urls, staged }
     }
 
     fn of_dataset(it: Verified) -> Self {
@@ -130,6 +133,7 @@ impl Looked {
             bytes: it.n_bytes.saturating_sub(it.n_remote_bytes),
             remote: it.n_remote as u64,
             urls: it.urls.into_iter().collect(),
+            staged: it.staged,
         }
     }
 
@@ -148,6 +152,19 @@ impl Looked {
             write!(text, "\n  `rowmill verify {url}` checks them there").ok();
         }
     }
+}
+
+/// Says what lies beside the files of shards and is none of them.
+fn tell_staged(staged: &[PathBuf], text: &mut String) {
+    let Some(first) = staged.first() else { return };
+    let files = counted(staged.len() as u64, "file");
+    write!(
+        text,
+        "\nleft over: {files} of a push to this folder that was killed, such as `{}`\n  \
+         `rowmill clean` removes what it left",
+        first.display()
+    )
+    .ok();
 }
 
 /// Looks at the dataset or shard, and prints what is wrong.
@@ -189,6 +206,8 @@ fn report(
                 object.insert("shards".into(), looked.shards.into());
                 object.insert("bytes".into(), looked.bytes.into());
                 object.insert("remote".into(), looked.remote_document());
+                let staged = looked.staged.iter().map(|path| path.display().to_string());
+                object.insert("staged".into(), staged.collect());
             }
             object.insert("findings".into(), findings.iter().map(finding_document).collect());
             if let Some(sources) = &sources {
@@ -228,6 +247,7 @@ fn report(
         if args.quick { "there by sizes and stored digests" } else { "read" }
     );
     looked.tell_remote(&mut text);
+    tell_staged(&looked.staged, &mut text);
     if let Some(it) = &sources {
         let inputs = counted(it.inputs, "input");
         write!(text, "\nok: {inputs} as they were, {} read", HumanBytes(it.bytes)).ok();

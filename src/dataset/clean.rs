@@ -16,14 +16,14 @@ use std::time::SystemTime;
 
 use super::error::{DatasetError, Result};
 use super::facts::Facts;
-use super::home::{Home, Workplace, is_hex};
+use super::home::{Home, PUSHING, Workplace, is_hex};
 use super::manifest::Manifest;
 use super::record::{Record, RecordName, RecordNames};
 use super::run_note::RunNote;
 use super::status::begun;
 use super::survey::{Located, generations, size};
 use crate::shard::{Glance, layout};
-use crate::storage::{Lock, Storage};
+use crate::storage::{Entry, Lock, Storage, staged_for};
 
 /// What is kept beside the current generation, or the current cache key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum Leftover {
     Shard,
     /// What a writer left in its own folder.
     Work,
+    /// What a push to this folder was writing when it was killed.
+    Staged,
     /// What an earlier removal left.
     Trash,
     /// An old cache key.
@@ -63,6 +65,7 @@ impl Leftover {
             Self::Record => "record",
             Self::Shard => "shard",
             Self::Work => "work",
+            Self::Staged => "staged",
             Self::Trash => "trash",
             Self::Key => "cache key",
         }
@@ -116,6 +119,7 @@ pub fn leftovers(storage: &dyn Storage, home: &Home, keep: Keep) -> Result<Vec<R
         }
     }
     found.work(home, &kept)?;
+    found.staged(home)?;
     Ok(found.removals)
 }
 
@@ -279,6 +283,27 @@ impl Found<'_> {
             self.removals.push(Removal { what, path, n_bytes });
         }
         Ok(())
+    }
+
+    /// Files that pushes to this folder were writing. It is one that is pushed to if pushes have said so.
+    fn staged(&mut self, home: &Home) -> Result<()> {
+        let pushing = home.dir().join(PUSHING);
+        let Some(said) = self.storage.list(&pushing)? else { return Ok(()) };
+        let mut dirs = vec![home.dir().to_owned(), home.partitions()];
+        for entry in self.storage.list(&home.shards())?.unwrap_or_default() {
+            dirs.push(home.shard(&entry.name));
+        }
+        dirs.retain(|dir| !self.removals.iter().any(|removal| removal.path == *dir));
+        let files = |dir: PathBuf, entries: Vec<Entry>| {
+            let staged = entries.into_iter().filter(|entry| staged_for(&entry.name).is_some());
+            staged.map(|entry| dir.join(entry.name)).collect::<Vec<_>>()
+        };
+        let mut found = files(pushing, said);
+        for dir in dirs {
+            let entries = self.storage.list(&dir)?.unwrap_or_default();
+            found.extend(files(dir, entries));
+        }
+        found.into_iter().try_for_each(|path| self.old(Leftover::Staged, path))
     }
 
     /// Open shards and logs of partitions that no build goes on with, and files that got no name.

@@ -20,8 +20,14 @@ use crate::storage::{EntryKind, Lock, LockGuard, Storage, parent};
 /// The name of the symbolic link to the last complete run's cache key.
 pub const CURRENT: &str = "current";
 
+/// What stands for that link where there are no links: in stores, and so in a folder that was pushed to.
+pub const CURRENT_DOCUMENT: &str = "current.json";
+
 /// The folder of the partition records.
 pub const PARTITIONS: &str = "partitions";
+
+/// The folder, at a place that is pushed to, in which pushes say that they are at work.
+pub const PUSHING: &str = "pushing";
 
 /// The paths of one dataset: `<out>/<name>/<cache key>/…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -302,6 +308,21 @@ impl Workplace {
     fn current_tmp(&self) -> PathBuf {
         self.home.name_dir.join(format!("{}.current.tmp", self.home.cache_key))
     }
+}
+
+/// Where `current` in the folder `name_dir` leads: the link, or the document where there is no link.
+/// What names no cache key leads nowhere.
+///
+/// # Errors
+/// The disk's.
+pub(crate) fn current_of(storage: &dyn Storage, name_dir: &Path) -> Result<Option<String>> {
+    if let Some(target) = storage.read_link(&name_dir.join(CURRENT))? {
+        return Ok(Some(target));
+    }
+    let Some(bytes) = storage.read(&name_dir.join(CURRENT_DOCUMENT))? else { return Ok(None) };
+    let document: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
+    let key = document.as_ref().and_then(|it| it.get("cache_key")?.as_str());
+    Ok(Some(key.unwrap_or_default().to_owned()))
 }
 
 /// Makes a directory below a durable one. Syncs the parent even if the directory is there: an

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::RecordBatch;
 
 use super::error::{DatasetError, Result};
-use super::home::{CURRENT, is_hex};
+use super::home::{current_of, is_hex};
 use super::keys::KeyIndex;
 use super::manifest::{DatasetLine, Manifest};
 use super::record::ShardEntry;
@@ -396,7 +396,7 @@ pub(crate) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Senti
         }
         Err(error) => return Err(error),
     }
-    match storage.read_link(&path.join(CURRENT))? {
+    match current_of(storage, path)? {
         Some(key) if is_hex(&key, 16) => {
             let dir = path.join(&key);
             match Sentinel::read(storage, &dir)? {

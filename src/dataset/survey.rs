@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::error::{DatasetError, Result};
-use super::home::{CURRENT, Home, PARTITIONS, is_hex};
+use super::home::{CURRENT, Home, PARTITIONS, current_of, is_hex};
 use super::manifest::Manifest;
 use super::reader::find;
 use super::run_note::RunNote;
@@ -51,14 +51,18 @@ impl Located {
         };
         let name = name.to_string_lossy().into_owned();
         let name_dir = parent(&whole).to_owned();
-        if let Some(key) = storage.read_link(&whole)?.filter(|target| is_hex(target, 16)) {
+        let target = match storage.read_link(&whole)? {
+            None if name == CURRENT => current_of(storage, &name_dir)?,
+            target => target,
+        };
+        if let Some(key) = target.filter(|target| is_hex(target, 16)) {
             return Ok(Self { name_dir, key: Some(key), is_alone: false });
         }
         if is_hex(&name, 16) && is_key(storage, &whole)? {
             let is_alone = storage.distant().is_some();
             return Ok(Self { name_dir, key: Some(name), is_alone });
         }
-        let key = storage.read_link(&whole.join(CURRENT))?.filter(|target| is_hex(target, 16));
+        let key = current_of(storage, &whole)?.filter(|target| is_hex(target, 16));
         let is_alone = match storage.distant() {
             Some(distant) => key.is_some() && !distant.can_list(),
             None => false,
@@ -125,7 +129,7 @@ impl Located {
         if self.is_alone {
             return Ok(None);
         }
-        Ok(storage.read_link(&self.name_dir.join(CURRENT))?.filter(|target| is_hex(target, 16)))
+        Ok(current_of(storage, &self.name_dir)?.filter(|target| is_hex(target, 16)))
     }
 
     /// All cache keys of the dataset, sorted.

@@ -25,8 +25,8 @@ use super::record::{BooksByStage, Record, RecordName, ShardEntry};
 use crate::books::StageBooks;
 use crate::fingerprint::{cache_key, dataset_fingerprint};
 use crate::shard::{
-    Finding, FindingKind, ReadError, RemoteSentinel, SealedShard, layout, verify_kept,
-    verify_shard, verify_shard_sums,
+    Finding, FindingKind, ReadError, RemoteSentinel, SealedShard, layout, staged_files,
+    verify_kept, verify_shard, verify_shard_sums,
 };
 use crate::storage::Storage;
 
@@ -51,6 +51,8 @@ pub struct Verified {
     pub n_remote_bytes: u64,
     /// Where they can be checked: URLs of the dataset.
     pub urls: BTreeSet<String>,
+    /// Files that pushes to this folder were writing when they were killed; no part of the dataset.
+    pub staged: Vec<PathBuf>,
 }
 
 /// How far a verification has come.
@@ -75,6 +77,8 @@ pub struct ShardFacts {
     pub rows: u64,
     /// Where its bytes are.
     pub bytes: ShardBytes,
+    /// Files in its folder that are no part of it: those that a push was writing when it was killed.
+    pub staged: Vec<PathBuf>,
 }
 
 /// Where the bytes of a shard are that was looked at.
@@ -89,14 +93,14 @@ pub enum ShardBytes {
 impl From<SealedShard> for ShardFacts {
     fn from(shard: SealedShard) -> Self {
         let bytes = ShardBytes::Here(shard.bytes());
-        Self { id: shard.id().to_owned(), rows: shard.rows(), bytes }
+        Self { id: shard.id().to_owned(), rows: shard.rows(), bytes, staged: Vec::new() }
     }
 }
 
 impl From<RemoteSentinel> for ShardFacts {
     fn from(remote: RemoteSentinel) -> Self {
         let bytes = ShardBytes::At(remote.dataset_url().to_owned());
-        Self { id: remote.id().to_owned(), rows: remote.n_rows(), bytes }
+        Self { id: remote.id().to_owned(), rows: remote.n_rows(), bytes, staged: Vec::new() }
     }
 }
 
@@ -121,14 +125,16 @@ pub struct Whole<'a>(pub &'a Arc<dyn Storage>);
 
 impl Look for Whole<'_> {
     fn shard(&self, path: &Path) -> Result<ShardFacts, Vec<Finding>> {
-        match verify_shard(self.0, path) {
-            Ok(shard) => Ok(shard.into()),
+        let seen = match verify_shard(self.0, path) {
+            Ok(shard) => shard.into(),
             // Asked afterwards, because rows may go while they are read.
             Err(findings) => match verify_kept(self.0, path)? {
-                Some(remote) => Ok(remote.into()),
-                None => Err(findings),
+                Some(remote) => remote.into(),
+                None => return Err(findings),
             },
-        }
+        };
+        let staged = staged_files(&**self.0, path).map_err(|e| vec![Finding::of_refusal(&e)])?;
+        Ok(ShardFacts { staged, ..seen })
     }
 
     fn key_index(&self, path: &Path, n_rows: u64) -> Result<Option<blake3::Hash>, DatasetError> {
@@ -209,6 +215,7 @@ pub fn verify_by(
     let next = AtomicUsize::new(0);
     let mut found: Vec<Vec<Finding>> = all.iter().map(|_| Vec::new()).collect();
     let (mut n_remote, mut n_remote_bytes, mut urls) = (0, 0, BTreeSet::new());
+    let mut staged = Vec::new();
     std::thread::scope(|threads| {
         // Findings go over the channel as fast as they are taken: nothing piles up behind it.
         let (tell, told) = sync_channel(jobs.max(1));
@@ -220,15 +227,16 @@ pub fn verify_by(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((partition, shard)) = all.get(index) else { break };
                     let mut search = Search { storage, look, dir, path, findings: Vec::new() };
-                    let url = search.shard(manifest, partition, shard);
-                    if tell.send((index, (shard.bytes, url), search.findings)).is_err() {
+                    let beside = search.shard(manifest, partition, shard);
+                    if tell.send((index, (shard.bytes, beside), search.findings)).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(tell);
-        for (index, (n_bytes, url), findings) in told {
+        for (index, (n_bytes, (url, left)), findings) in told {
+            staged.extend(left);
             done.shards_done += 1;
             done.bytes_done += n_bytes;
             if let Some(url) = url {
@@ -242,6 +250,8 @@ pub fn verify_by(
             progress(done);
         }
     });
+    staged.sort();
+    staged.dedup();
     search.findings.extend(found.into_iter().flatten());
     if !search.findings.is_empty() {
         return Err(search.findings);
@@ -255,6 +265,7 @@ pub fn verify_by(
         n_remote,
         n_remote_bytes,
         urls,
+        staged,
         path: dir,
     })
 }
@@ -367,19 +378,20 @@ impl Search<'_> {
         }
     }
 
-    /// A shard against the manifest; the URL where its rows are, if they were not looked at.
+    /// A shard against the manifest; the URL where its rows are, if they were not looked at, and files
+    /// that are no part of it.
     fn shard(
         &mut self,
         manifest: &Manifest,
         partition: &PartitionLine,
         entry: &ShardEntry,
-    ) -> Option<String> {
+    ) -> (Option<String>, Vec<PathBuf>) {
         let path = layout::sealed(self.dir, &entry.id);
         let seen = match self.look.shard(&path) {
             Ok(seen) => seen,
             Err(findings) => {
                 self.findings.extend(findings);
-                return None;
+                return (None, Vec::new());
             }
         };
         let has_bytes = match &seen.bytes {
@@ -405,10 +417,11 @@ impl Search<'_> {
             let path = path.join(layout::FINGERPRINT);
             self.wrong(&path, format!("it is not of partition {}", partition.slot));
         }
-        match seen.bytes {
+        let url = match seen.bytes {
             ShardBytes::Here(_) => None,
             ShardBytes::At(url) => Some(url),
-        }
+        };
+        (url, seen.staged)
     }
 
     fn document<T: DeserializeOwned>(&self, shard: &Path, name: &str) -> Option<T> {

@@ -18,10 +18,10 @@ use std::time::{Duration, SystemTime};
 use super::clean_found::{Kept, Names, Removals, There};
 use super::error::{PushError, Result};
 use super::object::DIGEST;
-use super::presence::{PUSHING, Pushing, SILENCE};
+use super::presence::{Pushing, SILENCE};
 use crate::dataset::DatasetError;
 use crate::dataset::clean::Leftover;
-use crate::dataset::home::{CURRENT, PARTITIONS, is_hex};
+use crate::dataset::home::{PARTITIONS, PUSHING, current_of, is_hex};
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::{Record, RecordName};
 use crate::remote::{Object, Remote, RemoteStorage};
@@ -82,7 +82,7 @@ impl CleanElsewhere {
         if is_hex(&last, 16) {
             return Ok(Self { remote, storage, folder: String::new(), dir: root });
         }
-        match storage.read_link(&root.join(CURRENT))? {
+        match current_of(&storage, &root)? {
             Some(key) if is_hex(&key, 16) => {
                 Ok(Self { remote, dir: root.join(&key), storage, folder: key })
             }
@@ -129,7 +129,11 @@ impl CleanElsewhere {
         for removal in others {
             self.expect_nobody(now, sentinel.as_ref())?;
             tell(&removal);
-            self.remote.delete_all(vec![self.below(&removal.name)])?;
+            if removal.what == Leftover::Staged {
+                self.remote.remove_staged(&self.below(&removal.name))?;
+            } else {
+                self.remote.delete_all(vec![self.below(&removal.name)])?;
+            }
         }
         Ok(())
     }
@@ -186,10 +190,7 @@ impl CleanElsewhere {
         for (name, _) in said.iter().filter(|(_, object)| !is_older(object, SILENCE, now)) {
             // It may have ended since.
             let Some(bytes) = self.storage.read(&self.dir.join(name))? else { continue };
-            pushes.push(match serde_json::from_slice(&bytes) {
-                Ok(Pushing { host, pid, .. }) => format!("pid {pid} on {host}"),
-                Err(_) => "it does not say who".to_owned(),
-            });
+            pushes.push(Pushing::who(&bytes));
         }
         Ok(pushes)
     }
@@ -254,6 +255,13 @@ impl CleanElsewhere {
                 removals.add(Leftover::Work, name.clone(), object.size);
             }
         }
+        for (name, object) in &there.staged {
+            // A push writes its document before it can be seen to be at work.
+            let is_said = !name.starts_with(PUSHING) || is_older(object, SILENCE, now);
+            if is_said && is_old(object) {
+                removals.add(Leftover::Staged, name.clone(), object.size);
+            }
+        }
         Ok(LeftElsewhere { removals: removals.sorted(), pushes })
     }
 
@@ -314,6 +322,9 @@ impl CleanElsewhere {
         let mut there = There::default();
         for (path, object) in self.remote.list(&self.folder, "", |path, it| Some((path, it)))? {
             there.add(self.name(&path), object);
+        }
+        for (path, object) in self.remote.staged(&self.folder)? {
+            there.staged.push((self.name(&path), object));
         }
         if there == There::default() && self.sentinel()?.is_none() {
             let message = "there is nothing to clean".to_owned();

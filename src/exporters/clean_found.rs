@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clean::RemovalElsewhere;
-use super::presence::PUSHING;
 use crate::dataset::clean::Leftover;
-use crate::dataset::home::{PARTITIONS, is_hex};
+use crate::dataset::home::{PARTITIONS, PUSHING, is_hex};
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::RecordName;
 use crate::remote::{Object, probe};
@@ -72,6 +71,8 @@ pub(super) struct There {
     pub(super) shards: BTreeMap<String, Folder>,
     pub(super) pushing: Vec<(String, Object)>,
     pub(super) probes: Vec<(String, Object)>,
+    /// Of a shared disk: what clients were writing when they were killed, or are writing.
+    pub(super) staged: Vec<(String, Object)>,
 }
 
 impl There {
@@ -139,7 +140,7 @@ impl Removals {
             Leftover::Record => 1,
             Leftover::KeyIndex => 2,
             Leftover::Manifest => 3,
-            Leftover::Work | Leftover::Trash | Leftover::Key => 4,
+            Leftover::Work | Leftover::Staged | Leftover::Trash | Leftover::Key => 4,
         });
         self.all
     }

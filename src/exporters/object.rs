@@ -18,9 +18,6 @@ use crate::storage::Storage;
 /// Metadata of an object of ours: the BLAKE3 of its bytes, 64 hex digits.
 pub const DIGEST: &str = "b3";
 
-/// What stands for the link `current` beside the cache keys, relative to the dataset's name.
-pub const CURRENT_DOCUMENT: &str = "current.json";
-
 /// A file, and the object that it becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {

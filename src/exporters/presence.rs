@@ -7,8 +7,9 @@
 //! 2. How old it is tells the store's own clock: what stands in it is for people.
 //! 3. A push that changes nothing writes none.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use chrono::{SecondsFormat, Utc};
@@ -19,11 +20,10 @@ use tracing::warn;
 
 use super::wire::{Mode, Wire};
 use crate::dataset::Home;
+use crate::dataset::home::PUSHING;
 use crate::remote::{Remote, RemoteError};
 use crate::shard::layout;
-
-/// The folder of these documents, below the cache key.
-pub(super) const PUSHING: &str = "pushing";
+use crate::storage::{Storage, StorageError, staged_for};
 
 /// How often a push says that it is at work.
 const REFRESH: Duration = Duration::from_mins(1);
@@ -47,6 +47,37 @@ pub(super) struct Pushing {
     /// When this was written, by the machine's clock.
     #[serde(default)]
     refreshed: String,
+}
+
+impl Pushing {
+    /// Who has written the document.
+    pub(super) fn who(bytes: &[u8]) -> String {
+        match serde_json::from_slice(bytes) {
+            Ok(Self { host, pid, .. }) => format!("pid {pid} on {host}"),
+            Err(_) => "it does not say who".to_owned(),
+        }
+    }
+}
+
+/// Who says in `dir`, the folder of a cache key on this machine that is pushed to, that a push is at
+/// work; as old as this machine's clock says.
+///
+/// # Errors
+/// The disk's.
+pub fn push_at(storage: &dyn Storage, dir: &Path) -> Result<Option<String>, StorageError> {
+    let dir = dir.join(PUSHING);
+    for entry in storage.list(&dir)?.unwrap_or_default() {
+        let path = dir.join(&entry.name);
+        let modified = storage.modified(&path)?;
+        let is_silent = |since: SystemTime| since.elapsed().is_ok_and(|age| age >= SILENCE);
+        if staged_for(&entry.name).is_none()
+            && modified.is_some_and(|since| !is_silent(since))
+            && let Some(bytes) = storage.read(&path)?
+        {
+            return Ok(Some(Pushing::who(&bytes)));
+        }
+    }
+    Ok(None)
 }
 
 /// The document of one push.

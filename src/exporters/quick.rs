@@ -48,7 +48,8 @@ impl Look for Quick {
             return Err(findings);
         }
         let (id, rows) = (promise.id().to_owned(), promise.n_rows());
-        Ok(ShardFacts { id, rows, bytes: ShardBytes::Here(lens.values().sum()) })
+        let bytes = ShardBytes::Here(lens.values().sum());
+        Ok(ShardFacts { id, rows, bytes, staged: Vec::new() })
     }
 
     fn key_index(&self, path: &Path, n_rows: u64) -> Result<Option<blake3::Hash>, DatasetError> {

@@ -25,11 +25,12 @@ use super::send_shard::{read_record, send_record, send_shard};
 use super::session::Session;
 use super::task::join;
 use crate::dataset::Home;
-use crate::dataset::home::PARTITIONS;
+use crate::dataset::home::{PARTITIONS, current_of};
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::ShardEntry;
 use crate::dataset::sentinel::Sentinel;
 use crate::shard::layout::COMPLETE;
+use crate::storage::parent;
 
 /// Shards that are sent at once.
 pub(super) const LANES: usize = 8;
@@ -72,9 +73,9 @@ impl Exporter {
             commit::commit(session, &object, bytes, &note, abilities).await?;
         }
         let replaced = replaced(session, &note).await?;
-        // The link of this machine says whether the cache key is the one that counts.
-        let link = session.storage.read_link(&home.current())?;
-        let current = link.as_deref() == Some(home.cache_key());
+        // What is current on this machine says whether the cache key is the one that counts.
+        let current = current_of(&*session.storage, parent(home.dir()))?;
+        let current = current.as_deref() == Some(home.cache_key());
         if current {
             commit::make_current(self.above(), home.cache_key()).await?;
         }

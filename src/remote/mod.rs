@@ -19,6 +19,7 @@ pub mod probe;
 mod read;
 mod scrub;
 mod shared_disk;
+mod staged;
 mod storage;
 mod unlisted;
 mod url;

@@ -44,9 +44,6 @@ const REQUESTS_AHEAD: usize = 3;
 /// Of so many files each is asked for itself: of more, their folder is listed.
 const FEW: usize = 2;
 
-/// What stands for the link `current` in a store.
-const CURRENT: &str = "current";
-
 /// A place that can only be read.
 #[derive(Debug, Clone)]
 pub struct RemoteStorage {
@@ -232,16 +229,8 @@ impl Storage for RemoteStorage {
         refused("make the link", link)
     }
 
-    fn read_link(&self, link: &Path) -> Result<Option<String>> {
-        if link.file_name().is_none_or(|name| name != CURRENT) {
-            return Ok(None);
-        }
-        let document = link.with_file_name(format!("{CURRENT}.json"));
-        let Some(bytes) = self.get("read", &document)? else { return Ok(None) };
-        let current: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
-        let key = current.as_ref().and_then(|it| it.get("cache_key")?.as_str());
-        // What names no cache key leads nowhere.
-        Ok(Some(key.unwrap_or_default().to_owned()))
+    fn read_link(&self, _link: &Path) -> Result<Option<String>> {
+        Ok(None)
     }
 
     fn list(&self, dir: &Path) -> Result<Option<Vec<Entry>>> {

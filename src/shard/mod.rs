@@ -98,6 +98,6 @@ pub(crate) use sift::Sieve;
 pub use trash::{discard, empty_trash};
 pub use unanswered::{unanswered, unanswered_so_far};
 pub(crate) use verify::verify_keyed;
-pub use verify::{verify_shard, verify_shard_sums};
+pub use verify::{staged_files, verify_shard, verify_shard_sums};
 pub use verify_kept::verify_kept;
 pub use writer::Writer;

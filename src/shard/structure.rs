@@ -21,6 +21,7 @@ use super::read_error::ReadError;
 use super::reader::{KEY_BYTES, Key, Shard, key_entry};
 use crate::fingerprint::{canonical_json, sha256_hex};
 use crate::schema::{Dtype, Field, FileRole, Kind, Logical, integer};
+use crate::storage::staged_for;
 
 /// Rows that `index.parquet` is read by.
 const INDEX_ROWS: usize = 8192;
@@ -126,6 +127,7 @@ fn files_are(shard: &Shard, always: &[&str]) -> Result<(), ReadError> {
     let entries = shard.folder().storage.list(shard.path())?.unwrap_or_default();
     let mut got: BTreeSet<String> = entries.into_iter().map(|entry| entry.name).collect();
     got.remove(layout::REMOTE);
+    got.retain(|name| staged_for(name).is_none());
     match want.symmetric_difference(&got).next() {
         None => Ok(()),
         Some(name) if want.contains(name) => {

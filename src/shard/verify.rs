@@ -4,14 +4,15 @@
 //!
 //! Invariants:
 //! 1. Any byte that was flipped, cut, added or swapped since the seal is found, in whichever file,
-//!    and so is any file that came or went. The search goes on behind the first find.
+//!    and so is any file that came or went, but for those of [`staged_files`]. The search goes on behind
+//!    the first find.
 //! 2. Files are read once, 1 MiB at a time, without mapping them; memory is independent of their
 //!    size, but for 4 bytes per MiB.
 //! 3. What bytes say (`structure`) is looked at only where all of them are as they were sealed:
 //!    otherwise it would only repeat the damage in other words.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -25,7 +26,7 @@ use super::sizes::field_lens;
 use super::structure;
 use super::sums::{self, Sentinel, Sums};
 use crate::schema::RowSchema;
-use crate::storage::{EntryKind, ReadFile, Storage, StorageError};
+use crate::storage::{EntryKind, ReadFile, Storage, StorageError, staged_for};
 
 /// What a file was found to hold.
 #[derive(Debug)]
@@ -81,6 +82,17 @@ fn verify(
     Err(search.findings)
 }
 
+/// The files in the folder `path` of a shard that a push to it was writing when it was killed, or is
+/// writing now. They are no part of the shard, and no damage.
+///
+/// # Errors
+/// The disk's.
+pub fn staged_files(storage: &dyn Storage, path: &Path) -> Result<Vec<PathBuf>, StorageError> {
+    let entries = storage.list(path)?.unwrap_or_default();
+    let staged = entries.iter().filter(|entry| staged_for(&entry.name).is_some());
+    Ok(staged.map(|entry| path.join(&entry.name)).collect())
+}
+
 struct Search<'a> {
     storage: &'a dyn Storage,
     path: &'a Path,
@@ -125,7 +137,12 @@ impl Search<'_> {
             }
         };
         let mut files = BTreeMap::new();
+        let is_here = self.storage.distant().is_none();
         for entry in entries {
+            if is_here && staged_for(&entry.name).is_some() {
+                // What a push to this folder was writing when it was killed: nobody reads it.
+                continue;
+            }
             if entry.kind == EntryKind::File {
                 files.insert(entry.name, entry.len);
             } else {

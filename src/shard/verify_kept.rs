@@ -16,7 +16,7 @@ use super::remote_sentinel::{RemoteSentinel, dropped_files};
 use super::structure::wrong;
 use super::sums::{self, Sums};
 use super::verify::hash;
-use crate::storage::Storage;
+use crate::storage::{Storage, staged_for};
 
 /// Checks what stays here of the shard in the folder `path`; `None` where its rows are here too.
 ///
@@ -51,7 +51,8 @@ pub fn verify_kept(
         }
     }
     for entry in storage.list(path).map_err(of_storage)?.unwrap_or_default() {
-        let is_ours = [layout::REMOTE, layout::SUMS].contains(&entry.name.as_str());
+        let is_ours = [layout::REMOTE, layout::SUMS].contains(&entry.name.as_str())
+            || staged_for(&entry.name).is_some();
         if !is_ours && !sums.contains_key(&entry.name) {
             findings.push(find(&entry.name, FindingKind::Unexpected));
         }

@@ -29,6 +29,7 @@ mod memory_storage;
 mod model;
 mod pages;
 mod poison;
+mod staged;
 mod survival;
 
 use std::fmt::Debug;
@@ -44,6 +45,7 @@ pub use faulty::Faulty;
 pub use host::usable_memory;
 pub use local::Local;
 pub use memory::Memory;
+pub use staged::staged_for;
 
 /// What every operation of [`Storage`] returns.
 pub type Result<T, E = StorageError> = std::result::Result<T, E>;

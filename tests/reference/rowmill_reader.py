@@ -459,6 +459,8 @@ def open(path):
     """Opens the folder of a dataset (with or without its cache key) or of one shard."""
     if os.path.islink(os.path.join(path, "current")):
         path = os.path.join(path, os.readlink(os.path.join(path, "current")))
+    elif os.path.exists(os.path.join(path, "current.json")):
+        path = os.path.join(path, read_json(os.path.join(path, "current.json"))["cache_key"])
     sentinel = os.path.join(path, "_COMPLETE")
     check(os.path.exists(sentinel), f"{path}: not complete, there is no _COMPLETE")
     if "sums_b3" in read_json(sentinel):

@@ -22,5 +22,6 @@ mod reading;
 mod rows;
 mod servers;
 mod several;
+mod shared_disk;
 mod verify;
 mod web;
