@@ -14,6 +14,7 @@ use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 
+use super::patience::Patient;
 use super::url::{RemoteUrl, Scheme};
 use super::{RemoteError, RemoteErrorKind, RemoteOptions};
 
@@ -93,7 +94,8 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
         };
         let lookup = builder.clone().with_retry(retry);
         let provider = Arc::clone(lookup.build()?.credentials());
-        Ok(all(builder.with_credentials(provider).build()?))
+        let builder = builder.with_credentials(provider).with_http_connector(patient(options));
+        Ok(all(builder.build()?))
     };
     Ok(with_credentials())
 }
@@ -102,6 +104,7 @@ fn gcs(url: &RemoteUrl, options: &RemoteOptions) -> Made {
     let builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(url.authority())
         .with_client_options(client_options("google_", options))
+        .with_http_connector(patient(options))
         .with_retry(retry(options));
     Ok(all(builder.build()?))
 }
@@ -110,6 +113,7 @@ fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> 
     let builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(url.authority())
         .with_client_options(client_options("azure_", options))
+        .with_http_connector(patient(options))
         .with_retry(retry(options));
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
     expect_whole("AZURE_STORAGE_ENDPOINT", url, endpoint.as_deref())?;
@@ -123,6 +127,7 @@ fn http(url: &RemoteUrl, options: &RemoteOptions) -> Made {
     let store = HttpBuilder::new()
         .with_url(url.authority())
         .with_client_options(client_options("http_", &options))
+        .with_http_connector(patient(&options))
         .with_retry(retry(&options))
         .build()?;
     Ok(Client { store: Arc::new(store), multipart: None, pages: None })
@@ -157,6 +162,12 @@ fn retry(options: &RemoteOptions) -> RetryConfig {
         max_retries: options.retries,
         retry_timeout: options.retry_timeout,
     }
+}
+
+/// Clients that say what they wait for.
+fn patient(options: &RemoteOptions) -> Patient {
+    let retries = u32::try_from(options.retries).unwrap_or(u32::MAX);
+    Patient { pauses: MAX_PAUSE.saturating_mul(retries), most: options.retry_timeout }
 }
 
 /// Refuses an endpoint that is no address: the client takes it for granted that it is one.

@@ -15,6 +15,7 @@ mod cache;
 mod client;
 mod error;
 mod list;
+mod patience;
 pub mod probe;
 mod read;
 mod scrub;

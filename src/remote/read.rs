@@ -70,8 +70,12 @@ impl Remote {
                 // A URL that is signed is so for reading: what it says with its first byte is enough.
                 let first = Some(GetRange::Bounded(0..1));
                 let options = GetOptions { range: first, ..GetOptions::default() };
-                if let Ok(found) = remote.store().get_opts(&path, options).await {
-                    return Ok(Object::of(&found.meta));
+                match remote.store().get_opts(&path, options).await {
+                    Ok(found) => return Ok(Object::of(&found.meta)),
+                    Err(e) => match remote.error("look at", &relative, &e) {
+                        e if is_silence(&e) => return Err(e),
+                        _ => {}
+                    },
                 }
             }
             let found = remote.head_or_why(&path).await;
@@ -89,6 +93,10 @@ impl Remote {
             Err(e @ object_store::Error::NotFound { .. }) => return Err(e),
             Err(e) => e,
         };
+        if is_silence(&self.error("look at", "", &refused)) {
+            // It was asked often enough.
+            return Err(refused);
+        }
         let first = Some(GetRange::Bounded(0..1));
         let options = GetOptions { range: first, ..GetOptions::default() };
         Err(self.store().get_opts(path, options).await.err().unwrap_or(refused))
@@ -188,10 +196,40 @@ impl Remote {
     }
 }
 
+/// Whether a client has asked again and again before it gave up.
+fn is_silence(error: &RemoteError) -> bool {
+    use RemoteErrorKind::{Network, Server, Throttled};
+    matches!(error.kind(), Network | Server | Throttled)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::remote::RemoteOptions;
+
+    #[test]
+    fn a_store_that_does_not_answer_is_asked_once_and_as_often_as_is_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let n_asked = Arc::new(AtomicU64::new(0));
+        let of_server = Arc::clone(&n_asked);
+        // It ends with the process.
+        std::thread::spawn(move || {
+            while listener.accept().is_ok() {
+                of_server.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let options = RemoteOptions { retries: 1, ..RemoteOptions::default() };
+        let remote = Remote::open(&url, &options).unwrap();
+        assert_eq!(remote.head("x").unwrap_err().kind(), RemoteErrorKind::Network);
+        assert_eq!(n_asked.swap(0, Ordering::SeqCst), 2);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(remote.head_or_why(&remote.path("x"))).unwrap_err();
+        assert_eq!(n_asked.swap(0, Ordering::SeqCst), 2);
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test puts files where a store finds them")]

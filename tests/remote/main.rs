@@ -23,5 +23,6 @@ mod rows;
 mod servers;
 mod several;
 mod shared_disk;
+mod silence;
 mod verify;
 mod web;
