@@ -26,12 +26,12 @@ use serde::{Deserialize, Serialize};
 use super::content::{Compression, Contents};
 use super::csv_records::{LineEnd, line_cuts, line_of};
 use super::input::Folder;
+use super::jsonl_checked::checked;
 use super::jsonl_lines::{CHUNK_BYTES, Lines, Next};
 use super::jsonl_reader::{Reader, too_long};
 use super::jsonl_types::{
     Columns, Declared, Fields, MOST_COLUMNS, TooManyKeys, declare, leaf_names,
 };
-use super::jsonl_values::checked;
 use super::listing::Listing;
 use super::{
     BadRow, BatchLimits, BatchReader, Input, InputDigest, InputRange, OnError, Part, SettingsError,
