@@ -9,6 +9,8 @@
 //! 2. Nothing is sent over plain HTTP to a store that takes credentials, unless that was allowed.
 //! 3. A URL that is shown has no user info and no query.
 
+mod ahead;
+mod answer;
 mod blocking;
 mod blocks;
 mod cache;

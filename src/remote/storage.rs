@@ -1,29 +1,24 @@
 //! A place reached by URL as a [`Storage`], so that what reads folders reads it unchanged.
 //!
-//! Paths are the URL and what stands below it. Leaves out: writing, which is refused, and reading
-//! blocks, which rows are read by (`blocks`).
+//! Paths are the URL and what stands below it. Leaves out: writing, which is refused, reading objects
+//! from one end to the other (`ahead`), and reading blocks, which rows are read by (`blocks`).
 //!
-//! Invariants:
-//! 1. Only threads that may wait call it, never those of the runtime itself, but for a place that is for
-//!    rows.
-//! 2. A file that is open holds at most [`MAX_AHEAD`] bytes in memory for each of its requests, or as
-//!    many as one call asks for.
-//! 3. An object that is replaced while it is read is an error, never a mixture.
+//! Invariant: only threads that may wait call it, never those of the runtime itself, but for a place
+//! that is for rows.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use object_store::{Attribute, GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
+use object_store::{Attribute, GetOptions, ObjectMeta, ObjectStoreExt};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
+use super::ahead::RemoteFile;
 use super::blocking;
 use super::blocks::BlockFile;
 use super::cache::{BlockCache, BlockCacheOptions};
@@ -34,22 +29,15 @@ use crate::storage::{
     Storage, StorageError, side_by_side,
 };
 
-/// The fewest bytes that are asked for at once, and the most.
-const MIN_AHEAD: u64 = 64 << 10;
-const MAX_AHEAD: u64 = 2 << 20;
-
-/// Requests that are on their way while an object is read from one end to the other.
-const REQUESTS_AHEAD: usize = 3;
-
 /// Of so many files each is asked for itself: of more, their folder is listed.
 const FEW: usize = 2;
 
 /// A place that can only be read.
 #[derive(Debug, Clone)]
 pub struct RemoteStorage {
-    remote: Remote,
+    pub(super) remote: Remote,
     root: PathBuf,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     cache: Arc<BlockCache>,
     /// Whether any thread calls it.
     is_for_rows: bool,
@@ -87,7 +75,7 @@ impl RemoteStorage {
     }
 
     /// Waits for the answer; also where a runtime of somebody else's would refuse to wait.
-    fn wait<F: Future<Output: Send> + Send>(&self, answer: F) -> F::Output {
+    pub(super) fn wait<F: Future<Output: Send> + Send>(&self, answer: F) -> F::Output {
         if !self.is_for_rows || Handle::try_current().is_err() {
             return self.runtime.block_on(answer);
         }
@@ -121,7 +109,7 @@ impl RemoteStorage {
             .ok_or_else(|| StorageError::new(op, path, io::Error::other("it stands elsewhere")))
     }
 
-    fn error(
+    pub(super) fn error(
         &self,
         op: &'static str,
         path: &Path,
@@ -204,8 +192,7 @@ impl Storage for RemoteStorage {
             return Err(StorageError::new("open", path, io::ErrorKind::NotFound.into()));
         };
         let relative = self.relative("open", path)?;
-        let (path, ahead) = (path.to_path_buf(), Mutex::default());
-        Ok(Box::new(RemoteFile { place: self.clone(), path, relative, meta, ahead }))
+        Ok(Box::new(RemoteFile::new(self.clone(), path.to_path_buf(), relative, meta)))
     }
 
     fn map(&self, path: &Path) -> Result<Bytes> {
@@ -351,175 +338,5 @@ impl Distant for RemoteStorage {
         let object = Object { size, modified, etag };
         let (remote, cache) = (self.remote.clone(), Arc::clone(&self.cache));
         Ok(Box::new(BlockFile::new(remote, relative, path, object, blocks, cache)))
-    }
-}
-
-/// What was read ahead of an object.
-#[derive(Debug, Default)]
-struct Ahead {
-    start: u64,
-    bytes: Bytes,
-    /// How much is asked for next; grows while the object is read from one end to the other.
-    step: u64,
-    /// What is on its way, in order and without a gap.
-    coming: VecDeque<Coming>,
-}
-
-/// A range that was asked for.
-#[derive(Debug)]
-struct Coming {
-    range: Range<u64>,
-    answer: JoinHandle<object_store::Result<Bytes>>,
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        self.answer.abort();
-    }
-}
-
-/// An object that is read in ranges.
-#[derive(Debug)]
-struct RemoteFile {
-    place: RemoteStorage,
-    path: PathBuf,
-    relative: String,
-    meta: ObjectMeta,
-    ahead: Mutex<Ahead>,
-}
-
-impl RemoteFile {
-    /// Asks for a range.
-    fn ask(&self, range: Range<u64>) -> Coming {
-        let (remote, location) = (self.place.remote.clone(), self.meta.location.clone());
-        let options = GetOptions {
-            range: Some(GetRange::Bounded(range.clone())),
-            if_match: self.meta.e_tag.clone(),
-            ..GetOptions::default()
-        };
-        let answer = self
-            .place
-            .runtime
-            .spawn(async move { remote.store().get_opts(&location, options).await?.bytes().await });
-        Coming { range, answer }
-    }
-
-    fn answer(&self, mut coming: Coming) -> Result<Bytes> {
-        let remote = &self.place.remote;
-        let range = coming.range.clone();
-        let ended = self.place.wait(&mut coming.answer);
-        let lost = |e| StorageError::new("read", &self.path, io::Error::other(e));
-        let got = ended.map_err(lost)?;
-        let bytes = got.map_err(|e| self.place.error("read", &self.path, &self.relative, &e))?;
-        if bytes.len() as u64 == range.end - range.start {
-            return Ok(bytes);
-        }
-        let said = format!("{} bytes of {}", bytes.len(), range.end - range.start);
-        let (url, kind) = (remote.show(&self.relative), RemoteErrorKind::Damaged);
-        Err(of_remote("read", &self.path, RemoteError::of("read", url, kind, Some(said))))
-    }
-
-    /// Lets `ahead` hold what stands from `offset` to `end`, or nothing where that fails.
-    fn fetch(&self, ahead: &mut Ahead, offset: u64, end: u64) -> Result<()> {
-        let Ahead { start, bytes, step, mut coming } = std::mem::take(ahead);
-        let held_end = start + bytes.len() as u64;
-        let goes_on = !bytes.is_empty() && (start..=held_end).contains(&offset);
-        let (mut bytes, step) = if goes_on {
-            let from = usize::try_from(offset - start).unwrap_or(usize::MAX);
-            (bytes.slice(from.min(bytes.len())..), step.saturating_mul(2))
-        } else {
-            coming.clear();
-            (Bytes::new(), 0)
-        };
-        let step = step.clamp(MIN_AHEAD, MAX_AHEAD);
-        // Where in the object what is asked for next begins.
-        let mut next = coming.back().map_or(offset + bytes.len() as u64, |it| it.range.end);
-        let mut ask = |coming: &mut VecDeque<Coming>, at_least: u64| {
-            let to = at_least.max(next.saturating_add(step)).min(self.meta.size);
-            let is_more = next < to;
-            if is_more {
-                coming.push_back(self.ask(next..to));
-                next = to;
-            }
-            is_more
-        };
-        while offset + (bytes.len() as u64) < end {
-            if step == MAX_AHEAD {
-                // Beside the one that is waited for now.
-                while coming.len() <= REQUESTS_AHEAD && ask(&mut coming, 0) {}
-            } else if coming.is_empty() {
-                ask(&mut coming, end);
-            }
-            let Some(first) = coming.pop_front() else { break };
-            let more = self.answer(first)?;
-            bytes = if bytes.is_empty() { more } else { [bytes, more].concat().into() };
-        }
-        *ahead = Ahead { start: offset, bytes, step, coming };
-        Ok(())
-    }
-}
-
-impl ReadFile for RemoteFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        if buf.is_empty() {
-            return Ok(());
-        }
-        let wanted = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.meta.size);
-        let Some(end) = wanted else {
-            let source = io::ErrorKind::UnexpectedEof.into();
-            return Err(StorageError::new("read", &self.path, source));
-        };
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = ahead.start..ahead.start + ahead.bytes.len() as u64;
-        if offset < held.start || end > held.end {
-            self.fetch(&mut ahead, offset, end)?;
-        }
-        let from = usize::try_from(offset - ahead.start).unwrap_or(usize::MAX);
-        let piece = ahead.bytes.get(from..).and_then(|bytes| bytes.get(..buf.len()));
-        let missing = || StorageError::new("read", &self.path, io::ErrorKind::UnexpectedEof.into());
-        buf.copy_from_slice(piece.ok_or_else(missing)?);
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.meta.size
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::remote::RemoteOptions;
-    use crate::storage::Local;
-
-    #[test]
-    fn however_an_object_is_read_its_bytes_come() {
-        let dir = tempfile::tempdir().unwrap();
-        let bytes: Vec<u8> = (0..(11_u32 << 20) + 123)
-            .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3])
-            .collect();
-        Local.write_atomic(&dir.path().join("x"), &bytes).unwrap();
-        let url = format!("file://{}", dir.path().display());
-        let remote = Remote::open(&url, &RemoteOptions::default()).unwrap();
-        let place = RemoteStorage::for_rows(remote, BlockCacheOptions::default()).unwrap();
-        let read = |file: &dyn ReadFile, offset: usize, n: usize| {
-            let mut piece = vec![0; n];
-            file.read_at(&mut piece, offset as u64).unwrap();
-            assert!(piece == bytes[offset..offset + n], "{n} bytes from {offset} on");
-        };
-        for n in [1 << 20, 100_003, 5 << 20, 69_632] {
-            let file = place.open(&place.root().join("x")).unwrap();
-            for offset in (0..bytes.len()).step_by(n) {
-                read(&*file, offset, n.min(bytes.len() - offset));
-            }
-        }
-        let file = place.open(&place.root().join("x")).unwrap();
-        for (offset, n) in [(4 << 20, 9), (0, 3 << 20), ((3 << 20) - 5, 7 << 20), (17, 0), (16, 1)]
-        {
-            read(&*file, offset, n);
-        }
-        let end = bytes.len() as u64;
-        assert!(file.read_at(&mut [0; 2], end - 1).is_err());
-        read(&*file, bytes.len() - 1, 1);
     }
 }
