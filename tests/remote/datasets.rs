@@ -1,16 +1,32 @@
 //! Datasets that are small and have all kinds of files, and how they come into a bucket.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use futures::TryStreamExt;
 use futures::future::try_join_all;
-use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::json;
 
-use super::command::{Place, TEXTS, files_of, joined};
+use super::command::{Place, Ran, TEXTS, files_of, joined};
 use super::harness::wait;
 use super::servers::Bucket;
+
+/// A dataset `blobs`: each file is a partition of one row.
+pub(crate) const BLOBS: &str = r#"version = 1
+name = "blobs"
+
+[sources.files]
+type = "files"
+root = "in"
+path = "*"
+
+[dataset]
+partition_bytes = 1
+max_row_bytes = "16MiB"
+"#;
 
 /// Rows of every kind of field.
 const KINDS: &str = r#"
@@ -86,6 +102,36 @@ pub(crate) fn folder(place: &Place, out: &str) -> PathBuf {
     place.current(out, "texts")
 }
 
+/// The cache key of the dataset `name` in `data`.
+pub(crate) fn cache_key(place: &Place, name: &str) -> String {
+    place.current("data", name).file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+/// What a bucket holds after a push of the dataset `name`, which is in `data`, to `prefix`.
+pub(crate) fn pushed(place: &Place, name: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut files: BTreeMap<String, Vec<u8>> = files_of(&place.path("data"))
+        .into_iter()
+        .map(|(path, bytes)| (format!("prefix/{}", path.display()), bytes))
+        .collect();
+    let current = format!("{{\n  \"cache_key\": \"{}\"\n}}\n", cache_key(place, name));
+    files.insert(format!("prefix/{name}/current.json"), current.into_bytes());
+    files
+}
+
+/// Everything that the bucket holds, by name.
+pub(crate) fn found(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
+    wait(async {
+        let store = bucket.store();
+        let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+        let mut files = BTreeMap::new();
+        for meta in listed {
+            let got = store.get(&meta.location).await.unwrap().bytes().await.unwrap();
+            files.insert(meta.location.to_string(), got.to_vec());
+        }
+        files
+    })
+}
+
 /// Puts the dataset of `place` into the bucket, as a push does, and gives its cache key.
 pub(crate) fn lay(place: &Place, bucket: &Bucket) -> String {
     lay_named(place, bucket, "texts")
@@ -94,7 +140,7 @@ pub(crate) fn lay(place: &Place, bucket: &Bucket) -> String {
 /// The same of the dataset `name`.
 pub(crate) fn lay_named(place: &Place, bucket: &Bucket, name: &str) -> String {
     let (dir, store) = (place.current("data", name), bucket.store());
-    let key = dir.file_name().unwrap().to_str().unwrap().to_owned();
+    let key = cache_key(place, name);
     let current = json!({"cache_key": key}).to_string();
     wait(async {
         let put = files_of(&dir).into_iter().map(|(path, bytes)| {
@@ -113,6 +159,14 @@ pub(crate) fn command(place: &Place, bucket: &Bucket, endpoint: &str, args: &[&s
     let mut command = place.command(args);
     command.envs(bucket.environment(endpoint));
     command
+}
+
+/// What it did, which does not tell the secret of the bucket.
+#[track_caller]
+pub(crate) fn run(place: &Place, bucket: &Bucket, endpoint: &str, args: &[&str]) -> Ran {
+    let ran = Ran::of(command(place, bucket, endpoint, args).output().unwrap());
+    assert!(!format!("{ran:?}").contains(bucket.secret()), "{ran:?}");
+    ran
 }
 
 /// The bytes of all files of a dataset below `dir`.

@@ -10,6 +10,7 @@ use object_store::ObjectStoreExt;
 use serde_json::Value;
 
 use super::command::{Place, Ran, files_of};
+use super::datasets::{cache_key, run};
 use super::harness::wait;
 use super::proxy::{Fault, Request, Rule};
 use super::servers::{Bucket, Server};
@@ -62,18 +63,10 @@ fn plain(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
     files_of(&place.path("plain"))
 }
 
-fn rowmill(place: &Place, bucket: &Bucket, endpoint: &str, args: &[&str]) -> Ran {
-    let mut command = place.command(args);
-    command.envs(bucket.environment(endpoint));
-    let ran = Ran::of(command.output().unwrap());
-    assert!(!format!("{ran:?}").contains(bucket.secret()), "{ran:?}");
-    ran
-}
-
 /// Runs what has to succeed.
 #[track_caller]
 fn done(place: &Place, bucket: &Bucket, args: &[&str]) -> Ran {
-    let ran = rowmill(place, bucket, &bucket.endpoint(), args);
+    let ran = run(place, bucket, &bucket.endpoint(), args);
     assert_eq!(ran.code, 0, "{}: {args:?}: {ran:?}", bucket.server.name);
     ran
 }
@@ -121,16 +114,16 @@ fn rows_go_as_they_are_pushed_and_come_back_the_same() {
         let place = place(&bucket, 2);
         let plain = plain(&place);
         let n_shards = n_shards(&plain);
-        let run = done(&place, &bucket, &RUN);
+        let ran = done(&place, &bucket, &RUN);
         assert!(
-            run.stdout.contains(&format!("dropped    the rows of {n_shards} shards")),
-            "{run:?}"
+            ran.stdout.contains(&format!("dropped    the rows of {n_shards} shards")),
+            "{ran:?}"
         );
         are_gone(&place, &plain);
 
         let proxy = bucket.proxy();
         for args in [&RUN[..], &["push", "p.toml", &bucket.url("prefix"), "--drop-local"]] {
-            let again = rowmill(&place, &bucket, &proxy.endpoint(), args);
+            let again = run(&place, &bucket, &proxy.endpoint(), args);
             assert_eq!(again.code, 0, "{again:?}");
             let sent: Vec<_> = proxy.requests().into_iter().filter(is_change).collect();
             assert!(sent.is_empty(), "{}: {args:?}: {sent:#?}", server.name);
@@ -185,7 +178,7 @@ fn a_run_killed_at_any_request_goes_on_and_drops_all() {
         let (plain, n_requests) = {
             let bucket = server.bucket();
             let (place, proxy) = (place(&bucket, 1), bucket.proxy());
-            let ran = rowmill(&place, &bucket, &proxy.endpoint(), &RUN);
+            let ran = run(&place, &bucket, &proxy.endpoint(), &RUN);
             assert_eq!(ran.code, 0, "{ran:?}");
             (plain(&place), proxy.requests().len())
         };
@@ -228,11 +221,11 @@ fn what_is_only_in_one_bucket_goes_to_no_other_and_what_is_lost_is_built_again()
 
     let proxy = bucket.proxy();
     let elsewhere = bucket.url("other");
-    let refused = rowmill(&place, &bucket, &proxy.endpoint(), &["push", "p.toml", &elsewhere]);
+    let refused = run(&place, &bucket, &proxy.endpoint(), &["push", "p.toml", &elsewhere]);
     refused.fails(2, &["and not where this push goes", "bring them back first: `rowmill pull"]);
     define(&place, &bucket, "other");
     place.write("in/3.jsonl", "{\"id\": \"3-0\", \"word\": \"three\", \"x\": 0}\n");
-    let refused = rowmill(&place, &bucket, &proxy.endpoint(), &RUN);
+    let refused = run(&place, &bucket, &proxy.endpoint(), &RUN);
     refused.fails(2, &["and not where this push goes"]);
     assert!(!proxy.requests().iter().any(is_change), "{:#?}", proxy.requests());
     define(&place, &bucket, "prefix");
@@ -240,11 +233,11 @@ fn what_is_only_in_one_bucket_goes_to_no_other_and_what_is_lost_is_built_again()
 
     let shards = place.current("data", "words").join("shards");
     let shard = std::fs::read_dir(shards).unwrap().next().unwrap().unwrap().path();
-    let key = place.current("data", "words").file_name().unwrap().to_str().unwrap().to_owned();
+    let key = cache_key(&place, "words");
     let id = shard.file_name().unwrap().to_str().unwrap();
     let sentinel = format!("prefix/words/{key}/shards/{id}/_COMPLETE");
     wait(bucket.store().delete(&sentinel.into())).unwrap();
-    let lost = rowmill(&place, &bucket, &bucket.endpoint(), &RUN);
+    let lost = run(&place, &bucket, &bucket.endpoint(), &RUN);
     lost.fails(4, &["is not there any more, and its rows are not here", "push-lost"]);
     std::fs::remove_dir_all(&shard).unwrap();
     done(&place, &bucket, &RUN);

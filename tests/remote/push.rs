@@ -5,29 +5,15 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use futures::TryStreamExt;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOptions};
 
-use super::command::{Place, Ran, copy, files_of};
+use super::command::{Place, Ran, copy};
+use super::datasets::{self, BLOBS, cache_key, found, pushed};
 use super::harness::wait;
 use super::proxy::{Fault, Proxy, Request, Rule};
 use super::servers::{Bucket, Server};
-
-/// Each file is a partition of one row.
-const DEFINITION: &str = r#"version = 1
-name = "blobs"
-
-[sources.files]
-type = "files"
-root = "in"
-path = "*"
-
-[dataset]
-partition_bytes = 1
-max_row_bytes = "16MiB"
-"#;
 
 /// The smallest that stores take.
 const PART: u64 = 5 << 20;
@@ -52,7 +38,7 @@ fn small() -> Place {
 }
 
 fn built(place: Place) -> Place {
-    place.write("p.toml", DEFINITION);
+    place.write("p.toml", BLOBS);
     place.write("in/a", "small");
     place.done(&["run", "p.toml"]);
     place
@@ -73,15 +59,11 @@ fn elsewhere(place: &Place) -> Place {
 
 fn command(place: &Place, bucket: &Bucket, endpoint: &str, more: &[&str]) -> Command {
     let url = bucket.url("prefix");
-    let mut command = place.command(&[&PUSH[..], &[url.as_str()], more].concat());
-    command.envs(bucket.environment(endpoint));
-    command
+    datasets::command(place, bucket, endpoint, &[&PUSH[..], &[url.as_str()], more].concat())
 }
 
 fn push(place: &Place, bucket: &Bucket, endpoint: &str) -> Ran {
-    let ran = Ran::of(command(place, bucket, endpoint, &[]).output().unwrap());
-    assert!(!format!("{ran:?}").contains(bucket.secret()), "{ran:?}");
-    ran
+    datasets::run(place, bucket, endpoint, &[&PUSH[..], &[bucket.url("prefix").as_str()]].concat())
 }
 
 /// Pushes through a proxy, and holds what came to the bucket against what was built.
@@ -93,28 +75,7 @@ fn arrives(place: &Place, bucket: &Bucket, proxy: &Proxy) {
 }
 
 fn wanted(place: &Place) -> BTreeMap<String, Vec<u8>> {
-    let mut files: BTreeMap<String, Vec<u8>> = files_of(&place.path("data"))
-        .into_iter()
-        .map(|(path, bytes)| (format!("prefix/{}", path.display()), bytes))
-        .collect();
-    let key = place.current("data", "blobs").file_name().unwrap().to_str().unwrap().to_owned();
-    let current = format!("{{\n  \"cache_key\": \"{key}\"\n}}\n");
-    files.insert("prefix/blobs/current.json".to_owned(), current.into_bytes());
-    files
-}
-
-pub(crate) fn found(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let store = bucket.store();
-        let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
-        let mut files = BTreeMap::new();
-        for meta in listed {
-            let got = store.get(&meta.location).await.unwrap().bytes().await.unwrap();
-            files.insert(meta.location.to_string(), got.to_vec());
-        }
-        files
-    })
+    pushed(place, "blobs")
 }
 
 /// Requests that change something.
@@ -279,12 +240,7 @@ fn what_is_another_is_refused_by_name() {
         arrives(&place, &bucket, &proxy);
         let wanted = wanted(&place);
         let (name, _) = wanted.iter().find(|(_, bytes)| bytes.as_slice() == b"small").unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let put = async {
-            let path = Path::parse(name).unwrap();
-            bucket.store().put(&path, "smell".into()).await.unwrap();
-        };
-        runtime.block_on(put);
+        wait(bucket.store().put(&Path::parse(name).unwrap(), "smell".into())).unwrap();
         let ran = push(&place, &bucket, &proxy.endpoint());
         let url = name.replace("prefix/", &format!("{}/", bucket.url("prefix")));
         ran.fails(4, &["error[push-conflict]", url.as_str(), "--replace"]);
@@ -308,7 +264,7 @@ fn of_two_generations_the_later_is_refused_and_named() {
     let other = elsewhere(&one);
     other.write("in/a", "another");
     other.done(&["run", "p.toml"]);
-    let key = one.current("data", "blobs").file_name().unwrap().to_str().unwrap().to_owned();
+    let key = cache_key(&one, "blobs");
     // The first is cut off right before its commit; then comes the other.
     let proxy = bucket.proxy();
     proxy.inject(Rule::new(Fault::Held).on("PutObject").key(&format!("{key}/_COMPLETE")));
@@ -389,8 +345,7 @@ fn replacing_mends_what_only_its_bytes_give_away() {
         wait(bucket.store().put_opts(&path, "smell".into(), options)).unwrap();
         let verify = || {
             let url = bucket.url("prefix/blobs");
-            let mut command = place.command(&["verify", &url]);
-            Ran::of(command.envs(bucket.environment(&bucket.endpoint())).output().unwrap())
+            datasets::run(&place, &bucket, &bucket.endpoint(), &["verify", &url])
         };
         verify().fails(4, &["--replace"]);
         let replacing = command(&place, &bucket, &proxy.endpoint(), &["--replace"]).output();
@@ -470,7 +425,7 @@ fn two_machines_that_push_at_once_end_with_one_dataset() {
 fn pushing(bucket: &Bucket, more: &str) -> Place {
     let place = Place::new();
     let url = bucket.url("prefix");
-    place.write("p.toml", format!("{DEFINITION}\n[push]\nurl = \"{url}\"\n{more}"));
+    place.write("p.toml", format!("{BLOBS}\n[push]\nurl = \"{url}\"\n{more}"));
     for n in 0..6 {
         place.write(&format!("in/{n}"), format!("file {n}"));
     }
@@ -478,11 +433,7 @@ fn pushing(bucket: &Bucket, more: &str) -> Place {
 }
 
 fn run(place: &Place, bucket: &Bucket, endpoint: &str) -> Ran {
-    let mut command = place.command(&["run", "p.toml", "--jobs=1", "--json"]);
-    command.envs(bucket.environment(endpoint));
-    let ran = Ran::of(command.output().unwrap());
-    assert!(!format!("{ran:?}").contains(bucket.secret()), "{ran:?}");
-    ran
+    datasets::run(place, bucket, endpoint, &["run", "p.toml", "--jobs=1", "--json"])
 }
 
 #[test]
@@ -504,9 +455,8 @@ fn a_run_pushes_each_shard_when_it_is_sealed() {
 
         // Trials of a definition are nobody else's.
         proxy.clear();
-        let mut trial = place.command(&["run", "p.toml", "--limit-rows=2"]);
-        trial.envs(bucket.environment(&proxy.endpoint()));
-        assert_eq!(Ran::of(trial.output().unwrap()).code, 0);
+        let trial = ["run", "p.toml", "--limit-rows=2"];
+        assert_eq!(datasets::run(&place, &bucket, &proxy.endpoint(), &trial).code, 0);
         assert_eq!(proxy.requests(), []);
     }
 }
@@ -519,8 +469,8 @@ fn a_run_killed_while_it_pushes_goes_on() {
         for n in [1, 20, 50] {
             let proxy = bucket.proxy();
             proxy.inject(Rule::new(Fault::Held).on("PutObject").after(n));
-            let mut command = place.command(&["run", "p.toml"]);
-            command.envs(bucket.environment(&proxy.endpoint()));
+            let run = ["run", "p.toml"];
+            let mut command = datasets::command(&place, &bucket, &proxy.endpoint(), &run);
             command.stdout(Stdio::null()).stderr(Stdio::null());
             let mut child = command.spawn().unwrap();
             let is_held = |it: &Request| it.fault == Some(Fault::Held);
@@ -543,14 +493,13 @@ fn a_push_that_fails_leaves_the_dataset_complete() {
         let place = pushing(&bucket, "");
         let other = Place::new();
         copy(&place.path("in"), &other.path("in"));
-        other.write("p.toml", DEFINITION);
+        other.write("p.toml", BLOBS);
         other.done(&["run", "p.toml"]);
         let wanted = wanted(&other);
         let (name, _) = wanted.iter().find(|(_, bytes)| bytes.as_slice() == b"file 3").unwrap();
         let store = bucket.store();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let path = Path::parse(name).unwrap();
-        runtime.block_on(store.put(&path, "other".into())).unwrap();
+        wait(store.put(&path, "other".into())).unwrap();
 
         let ran = run(&place, &bucket, &bucket.endpoint());
         assert_eq!(ran.code, 4, "{}: {ran:?}", server.name);
@@ -558,7 +507,7 @@ fn a_push_that_fails_leaves_the_dataset_complete() {
             assert!(ran.stderr.contains(text), "{}: {ran:?}", server.name);
         }
         place.done(&["verify", "p.toml"]);
-        runtime.block_on(store.delete(&path)).unwrap();
+        wait(store.delete(&path)).unwrap();
         let ran = run(&place, &bucket, &bucket.endpoint());
         assert_eq!(ran.code, 0, "{}: {ran:?}", server.name);
         assert!(found(&bucket) == wanted, "{}", server.name);

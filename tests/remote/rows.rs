@@ -14,7 +14,7 @@ use rowmill::shard::ReadError;
 use serde_json::Value;
 
 use super::command::{Place, Ran, files_of};
-use super::datasets::{command, folder, kinds, large, lay, lay_named};
+use super::datasets::{command, folder, kinds, large, lay, lay_named, run};
 use super::harness::wait;
 use super::proxy::{Fault, Proxy, Rule};
 use super::servers::{Bucket, Server};
@@ -23,7 +23,7 @@ use super::web::Web;
 const MIB: u64 = 1 << 20;
 
 fn rowmill(place: &Place, bucket: &Bucket, proxy: &Proxy, args: &[&str]) -> Ran {
-    Ran::of(command(place, bucket, &proxy.endpoint(), args).output().unwrap())
+    run(place, bucket, &proxy.endpoint(), args)
 }
 
 /// What a command prints that must end well.

@@ -10,28 +10,15 @@ use object_store::path::Path as Key;
 use serde_json::Value;
 
 use super::command::{Place, Ran, TEXTS, files_of, python};
+use super::datasets::{self, BLOBS, cache_key, found};
 use super::harness::wait;
 use super::proxy::{Fault, Request, Rule};
-use super::push;
 use super::servers::{Bucket, Server};
-
-/// Each file is a partition of one row.
-const DEFINITION: &str = r#"version = 1
-name = "blobs"
-
-[sources.files]
-type = "files"
-root = "in"
-path = "*"
-
-[dataset]
-partition_bytes = 1
-"#;
 
 /// A folder with a definition, and files of which each is a partition.
 fn place(n_files: usize, more: &str) -> Place {
     let place = Place::new();
-    place.write("p.toml", format!("{DEFINITION}{more}"));
+    place.write("p.toml", format!("{BLOBS}{more}"));
     for n in 0..n_files {
         place.write(&format!("in/{n:02}"), format!("file {n}"));
     }
@@ -44,9 +31,7 @@ fn records_of_partitions_go_out_behind_their_shards_while_later_ones_are_built()
     let bucket = server.bucket();
     let (url, proxy) = (bucket.url("prefix"), bucket.proxy());
     let place = place(30, &format!("\n[push]\nurl = \"{url}\"\n"));
-    let mut command = place.command(&["run", "p.toml", "--jobs=1"]);
-    command.envs(bucket.environment(&proxy.endpoint()));
-    let ran = Ran::of(command.output().unwrap());
+    let ran = datasets::run(&place, &bucket, &proxy.endpoint(), &["run", "p.toml", "--jobs=1"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let requests = proxy.requests();
     let is_put = |it: &Request, part: &str| it.operation == "PutObject" && it.key.contains(part);
@@ -108,7 +93,7 @@ impl Site {
     /// Everything there, by name.
     fn found(&self) -> BTreeMap<String, Vec<u8>> {
         match self {
-            Self::Bucket(bucket) => push::found(bucket),
+            Self::Bucket(bucket) => found(bucket),
             Self::Disk(disk) => {
                 let files = files_of(&disk.path("")).into_iter();
                 files.map(|(path, bytes)| (path.display().to_string(), bytes)).collect()
@@ -119,14 +104,7 @@ impl Site {
 
 /// What one machine would push of what it has built alone.
 fn pushed(alone: &Place) -> BTreeMap<String, Vec<u8>> {
-    let mut files: BTreeMap<String, Vec<u8>> = files_of(&alone.path("data"))
-        .into_iter()
-        .map(|(path, bytes)| (format!("prefix/{}", path.display()), bytes))
-        .collect();
-    let key = alone.current("data", "texts").file_name().unwrap().to_str().unwrap().to_owned();
-    let current = format!("{{\n  \"cache_key\": \"{key}\"\n}}\n");
-    files.insert("prefix/texts/current.json".to_owned(), current.into_bytes());
-    files
+    datasets::pushed(alone, "texts")
 }
 
 fn report(ran: &Ran) -> Value {
@@ -270,7 +248,7 @@ fn machines_that_disagree_about_a_partition_are_told_by_name() {
     let digits = blake3::hash(forged.as_bytes()).to_hex();
     let forged_name = format!("{}-{}.json", names[0].split('-').next().unwrap(), &digits[..16]);
     finish(site.run(&machine(), "", &[]));
-    let key = alone.current("data", "texts").file_name().unwrap().to_str().unwrap().to_owned();
+    let key = cache_key(&alone, "texts");
     let there = format!("prefix/texts/{key}");
     disk.write(&format!("{there}/partitions/{forged_name}"), &forged);
     // What is complete says which of the two counts.
@@ -312,8 +290,8 @@ fn what_cannot_be_shared_is_refused() {
 fn a_place_that_is_not_there_is_found_out_before_anything_is_built() {
     let Some(server) = Server::s3s_fs() else { return };
     let (bucket, place) = (server.bucket(), machine());
-    let mut command = place.command(&["run", "p.toml", "--at", "s3://no-such-bucket/x"]);
-    let ran = Ran::of(command.envs(bucket.environment(&bucket.endpoint())).output().unwrap());
+    let args = ["run", "p.toml", "--at", "s3://no-such-bucket/x"];
+    let ran = datasets::run(&place, &bucket, &bucket.endpoint(), &args);
     ran.fails(1, &["error[remote-no-bucket]"]);
     assert!(!ran.stderr.contains("is complete"), "{ran:?}");
 }

@@ -6,7 +6,7 @@ use object_store::path::Path as Key;
 use serde_json::Value;
 
 use super::command::{Place, Ran, files_of};
-use super::datasets::{command, folder, large, size, small};
+use super::datasets::{cache_key, command, folder, large, run, size, small};
 use super::harness::wait;
 use super::servers::{Bucket, Server};
 use super::web::Web;
@@ -14,9 +14,9 @@ use super::web::Web;
 /// Pushes the dataset of `place`, and gives its cache key.
 fn push(place: &Place, bucket: &Bucket) -> String {
     let args = ["push", "data/texts", &bucket.url("")];
-    let ran = Ran::of(command(place, bucket, &bucket.endpoint(), &args).output().unwrap());
+    let ran = run(place, bucket, &bucket.endpoint(), &args);
     assert_eq!(ran.code, 0, "{ran:?}");
-    folder(place, "data").file_name().unwrap().to_str().unwrap().to_owned()
+    cache_key(place, "texts")
 }
 
 #[test]
@@ -27,8 +27,7 @@ fn what_was_pushed_comes_back_and_is_verified_there() {
             let (key, proxy) = (push(&place, &bucket), bucket.proxy());
             let url = bucket.url("texts");
             let rowmill = |args: &[&str]| {
-                let ran = command(&place, &bucket, &proxy.endpoint(), args).output();
-                let ran = Ran::of(ran.unwrap());
+                let ran = run(&place, &bucket, &proxy.endpoint(), args);
                 assert_eq!(ran.code, 0, "{}: {args:?}: {ran:?}", server.name);
                 ran.stdout
             };
