@@ -19,7 +19,7 @@ use crate::shard::{ShardError, Sieve};
 use crate::sources::{BatchLimits, SourceError};
 use crate::storage::parent;
 
-/// Most rows of the batch that hooks are asked about: a model may take seconds for each.
+/// Rows of the batch that hooks are asked about, where there are so many: a model may take seconds for each.
 const HOOK_ROWS: usize = 32;
 
 impl Pipeline {
@@ -77,20 +77,20 @@ impl Pipeline {
         }
     }
 
-    /// Sends one batch of each source through.
+    /// Sends the first batch of each source through.
     fn send_samples(&self, plan: &Plan) -> Result<Sample, PipelineError> {
         let mut sample = Sample::default();
         for (source, stage) in self.sources.iter().enumerate() {
             let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
             let part = Arc::new(plan.part(first));
-            for batch in self.first_batch(plan, stage, first, &part)? {
+            for batch in self.send_first(plan, stage, first, &part)? {
                 self.store(plan, &part, &batch, &mut sample)?;
             }
         }
         Ok(sample)
     }
 
-    fn first_batch(
+    fn send_first(
         &self,
         plan: &Plan,
         stage: &SourceStage,
@@ -100,9 +100,9 @@ impl Pipeline {
         let name = stage.name();
         let Some(listed) = plan.sources.get(planned.source) else { return Ok(Vec::new()) };
         let has_hooks = self.transforms.iter().any(|it| it.batching().is_some());
-        let most_rows = if has_hooks { HOOK_ROWS } else { usize::MAX };
+        let (wanted, most) = if has_hooks { (HOOK_ROWS, HOOK_ROWS) } else { (1, usize::MAX) };
         let limits = BatchLimits {
-            rows: self.definition.run.batch_rows.min(most_rows),
+            rows: self.definition.run.batch_rows.min(most),
             bytes: usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX),
             row_bytes: self.definition.data.dataset.max_row_bytes,
             on_error: stage.on_error,
@@ -111,22 +111,26 @@ impl Pipeline {
             .source
             .open(part, &listed.columns, limits, &Restart::default())
             .map_err(|e| failed(name, e.into()))?;
-        let Some(batch) = reader.next().map_err(|e| failed(name, e.into()))? else {
-            return Ok(Vec::new());
-        };
-        let batch = match &listed.alignment {
-            Some(alignment) => {
+        // A reader that does not know yet how large rows are begins with one.
+        let (mut batches, mut n_rows, mut n_bytes) = (Vec::new(), 0, 0);
+        while n_rows < wanted && n_bytes < limits.bytes && batches.len() < wanted {
+            let next = reader.next().map_err(|e| failed(name, e.into()))?;
+            let Some(mut batch) = next else { break };
+            if let Some(alignment) = &listed.alignment {
                 let source_error = |e| failed(name, SourceError::Arrow(e).into());
-                alignment.apply(batch).map_err(source_error)?
+                batch = alignment.apply(batch).map_err(source_error)?;
             }
-            None => batch,
-        };
+            n_rows += batch.rows.num_rows();
+            n_bytes += batch.rows.get_array_memory_size();
+            batches.push(batch);
+        }
         let refused = |error: LinkError| {
             let stage = error.name.clone();
             failed(&stage, StageError::from(error).in_part(part))
         };
-        let how = Through { batch_bytes: limits.bytes, first_only: true, on_error: None };
-        self.send(vec![batch], 0..self.transforms.len(), how).map_err(refused)
+        let first_rows = has_hooks.then_some(HOOK_ROWS);
+        let how = Through { batch_bytes: limits.bytes, first_rows, on_error: None };
+        self.send(batches, 0..self.transforms.len(), how).map_err(refused)
     }
 
     /// Does with a batch what the writer would do, but writing it.

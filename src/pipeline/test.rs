@@ -147,7 +147,7 @@ impl Pipeline {
         let batch = Batch::of_rows(rows, 0);
         let how = Through {
             batch_bytes: self.definition.run.batch_bytes,
-            first_only: false,
+            first_rows: None,
             on_error: Some(OnError::Quarantine),
         };
         let failures = match self.send(vec![batch], trial.range.clone(), how) {

@@ -1,6 +1,6 @@
 //! Sends batches through transforms on this thread, without a graph: for `check` and `test`.
 //!
-//! Invariant: hooks get their batches cut as in a run.
+//! Invariant: hooks get their batches cut as in a run, or the beginning of the first one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::groups::grouped;
 use crate::batch::{Batch, OnError};
 use crate::graph::{Chain, Halt, Link, LinkError, Meter, Numbers, Sink};
 use crate::stages::Cutter;
-use crate::transforms::Stopped;
+use crate::transforms::{Batching, Stopped};
 
 /// How batches are sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Through {
     /// About the most bytes of a batch that a transform makes.
     pub(super) batch_bytes: usize,
-    /// A hook gets its first batch alone.
-    pub(super) first_only: bool,
+    /// A hook gets its first batch alone, of no more rows than this.
+    pub(super) first_rows: Option<usize>,
     /// What is done with bad rows, where it is not what the definition says.
     pub(super) on_error: Option<OnError>,
 }
@@ -48,7 +48,9 @@ impl Pipeline {
                 links.iter().skip(group.first).take(group.len).cloned().collect();
             if let (Some(rule), Some(link)) = (group.batching, links.first()) {
                 let name = link.meter.name();
-                let cut = cut(Cutter::new(name, rule), &batches, how.first_only);
+                let rows = how.first_rows.map_or(rule.rows, |most| rule.rows.min(most));
+                let cutter = Cutter::new(name, Batching { rows, ..rule });
+                let cut = cut(cutter, &batches, how.first_rows.is_some());
                 batches = cut.map_err(|e| LinkError { name: name.to_owned(), source: e.into() })?;
             }
             let chain = Chain::new(links);
