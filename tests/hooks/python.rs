@@ -1,10 +1,13 @@
 //! Hooks that are Python classes and functions.
 
 use std::fs;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 
-use crate::command::Place;
+use crate::command::{Place, joined};
 use crate::hook::{can_run, rejects, rows, wait_for_none_in};
 
 const DEFINITION: &str = r#"version = 1
@@ -257,6 +260,11 @@ fn what_the_entry_imports_from_the_folder_is_among_its_files() {
     );
     place.done(&["run", "p.toml"]);
     assert_eq!((rows(&place).len(), rejects(&place).len()), (8, 4));
+    // Also where what was imported ends the process.
+    let lazy = std::fs::read_to_string(place.path("lazy.py")).unwrap();
+    place.write("lazy.py", lazy.replace("raise ValueError", "raise SystemExit(3)"));
+    place.write("p.toml", text.replace("hooks.entries", "lazy"));
+    place.rowmill(&["run", "p.toml"]).fails(2, &["error[stage-settings]", late]);
     // The package's own file is among them without being named.
     let plain = definition("table", &format!("{X}\nFILES"));
     let plain = plain.replace("hooks.entries", "models.embed");
@@ -339,6 +347,69 @@ fn an_exception_is_the_fault_of_its_row() {
     wait_for_none_in(&place.path("."));
 }
 
+/// What it is asked about stands in a file; it raises an exception on one number.
+const COUNTING: &str = "def counting(batch, bad=-1):
+    numbers = batch['n'].to_pylist()
+    with open('calls.txt', 'a') as calls:
+        calls.write(f'{len(numbers)} ')
+    if bad in numbers:
+        raise ValueError(f'no luck with {bad}')
+    return batch['n']
+";
+
+/// How many rows each call was about since the last time.
+fn calls(place: &Place) -> String {
+    let calls = fs::read_to_string(place.path("calls.txt")).unwrap_or_default();
+    fs::remove_file(place.path("calls.txt")).ok();
+    calls.trim_end().to_owned()
+}
+
+#[test]
+fn an_exception_that_ends_the_run_is_not_asked_for_again() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    place.write("hooks/counting.py", COUNTING);
+    let plain = definition("counting", X).replace("hooks.entries", "hooks.counting");
+    for (batch_rows, want) in [(1, "1 1 1 1 1 1"), (8, "8 4 4 2 1 1 1")] {
+        let hook = format!("params = {{ bad = 5 }}\nbatch_rows = {batch_rows}");
+        place.write("p.toml", plain.replace("batch_rows = 8", &hook));
+        place.rowmill(&["run", "p.toml"]).fails(
+            3,
+            &["error[hook_raised]", "`a.jsonl`, row 5", "it raised ValueError: no luck with 5"],
+        );
+        // Of several rows it is the one that raises it alone, in a process that has raised none before.
+        assert_eq!(calls(&place), want, "{batch_rows} rows in a batch");
+    }
+    wait_for_none_in(&place.path("."));
+}
+
+#[test]
+fn check_asks_about_32_rows_or_all_there_are_whatever_they_stand_in() {
+    if !can_run() {
+        return;
+    }
+    let place = place("table", X);
+    place.write("hooks/counting.py", COUNTING);
+    let plain = definition("counting", X).replace("hooks.entries", "hooks.counting");
+    let plain = plain.replace("batch_rows = 8", "batch_rows = 100");
+    for n in [7, 100] {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..n));
+        let rows = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        place.write("a.parquet", writer.into_inner().unwrap());
+        place.write("a.jsonl", joined((0..n).map(|n| format!("{{\"n\": {n}}}\n"))));
+        for kind in ["parquet", "jsonl"] {
+            place.write("p.toml", plain.replace("jsonl", kind));
+            assert_eq!(place.json(&["check", "p.toml"])["sample_rows"], n.min(32), "{kind}");
+            assert_eq!(calls(&place), n.min(32).to_string(), "{n} rows in {kind}");
+        }
+    }
+    wait_for_none_in(&place.path("."));
+}
+
 #[test]
 fn hooks_that_cannot_be_had_say_what_is_in_the_way() {
     if !can_run() {
@@ -350,18 +421,20 @@ fn hooks_that_cannot_be_had_say_what_is_in_the_way() {
     fs::set_permissions(place.path("bare"), mode).unwrap();
     place.write("hooks/broken.py", "import no_such_package\n");
     place.write("hooks/syntax.py", "def x(:\n");
+    place.write("hooks/leaves.py", "import sys\nsys.exit('no model here')\n");
     for (entry, more, want) in [
         ("Uncallable", "", "TypeError: Uncallable has no __call__(batch)"),
         ("Unready", "", "OSError: no weights"),
         ("Scaled", "", "missing 1 required positional argument: 'factor'"),
         ("broken", "", "ModuleNotFoundError: No module named 'no_such_package'"),
         ("syntax", "", "SyntaxError: "),
+        ("leaves", "", "`hooks.leaves:x` cannot be loaded: SystemExit: no model here"),
         ("table", "python = \"no/python\"", "cannot run `no/python`: No such file"),
         ("table", "python = \"./bare\"", "needs pyarrow 15 or later and NumPy"),
     ] {
         let text = definition(entry, &format!("{X}\n{more}"));
         let text = match entry {
-            "broken" | "syntax" => {
+            "broken" | "syntax" | "leaves" => {
                 text.replace(&format!("hooks.entries:{entry}"), &format!("hooks.{entry}:x"))
             }
             _ => text,

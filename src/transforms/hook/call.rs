@@ -3,7 +3,8 @@
 //! A batch whose process dies is sent again unchanged. If that one dies too, parts of the batch are
 //! sent to find the guilty rows; those answers are thrown away, because a hook may answer a part
 //! otherwise than the whole. The batch without the guilty rows is then sent once more, and its answer
-//! counts. A hook that raises an exception lives on and is asked about the parts; who is to blame is
+//! counts. Where one guilty row ends the run, an exception is believed at once. A hook that raises an
+//! exception lives on and is asked about the parts; who is to blame is
 //! found with one that has raised none, because an exception may leave it broken.
 //!
 //! Leaves out: processes (`pool`, `worker`), and what an answer must be (`answer`).
@@ -85,6 +86,7 @@ impl Call<'_> {
     /// Sends the same batch once more where its process died.
     fn twice(&self, rows: &RecordBatch) -> Result<Result<RecordBatch, Unanswered>, TransformError> {
         match self.once(rows, false)? {
+            Err(unanswered) if self.ends_at(&unanswered) => Ok(Err(unanswered)),
             Err(unanswered) => {
                 tracing::warn!(
                     hook = self.name,
@@ -95,6 +97,11 @@ impl Call<'_> {
             }
             answered => Ok(answered),
         }
+    }
+
+    /// Whether it is an exception that ends the run: most likely the same would be raised again.
+    fn ends_at(&self, unanswered: &Unanswered) -> bool {
+        self.ends_at_first && unanswered.failure.is_exception()
     }
 
     /// Sends a single row, again where an exception says little.
@@ -137,7 +144,7 @@ impl Call<'_> {
         if n_rows == 1 {
             return Ok(vec![(0, self.blame(whole))]);
         }
-        if !self.pool.has_answered() {
+        if !self.pool.has_answered() && !self.ends_at(whole) {
             self.try_samples(rows)?;
         }
         let mut guilty = Vec::new();

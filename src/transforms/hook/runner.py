@@ -441,7 +441,7 @@ def main():
     except Undefined as undefined:
         answers.tell("definition", undefined.what, undefined.more)
         return 1
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         traceback.print_exception(error)
         what = f"`{entry}` cannot be loaded: {named(error)}"
         answers.tell("setup", what, f"with `{sys.executable}`:\n{traced(error).strip()}")
@@ -455,6 +455,11 @@ def main():
             came = as_batch(hook(batch), None if is_any else batch.num_rows, declared)
         except Exception as error:
             came = error
+        except SystemExit:
+            # It ends the process as it wants to, unless what made it do so is unknown.
+            if files and not files.are_complete(answers):
+                return 1
+            raise
         if files and not files.are_complete(answers):
             return 1
         if isinstance(came, Misfit):
