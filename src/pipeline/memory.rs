@@ -7,7 +7,7 @@
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use super::PipelineError;
+use super::{PipelineError, remedy};
 use crate::transforms::Batching;
 
 /// Least size that batches are cut to, however little memory there is.
@@ -175,24 +175,24 @@ impl MemoryBound {
                 return Ok(bound);
             }
         }
-        let parallel = Parallel { jobs: least, workers: 1, asked: 1 };
-        let sizes = Sizes { batch: LEAST_BATCH, edge: LEAST_BATCH };
-        let needed = Self::sized(demand, parallel, sizes).bound_bytes;
+        let needed = Self::least(demand, least);
         let jobs = match least {
             1 => "1 partition".to_owned(),
             n => format!("{n} partitions"),
         };
-        let of_hooks =
-            if demand.hooks().next().is_some() { "`answer_bytes` of hooks, " } else { "" };
         Err(PipelineError::Memory {
             given: exact(demand.memory),
             jobs,
             needed: exact(needed),
-            hint: format!(
-                "raise `memory` to at least that, lower `dataset.max_row_bytes`, {of_hooks}or \
-                 `dataset.intern_values`, or lower `jobs`"
-            ),
+            hint: remedy::hint(demand, least, needed),
         })
+    }
+
+    /// What so many jobs take that do as little at once as they can.
+    pub(super) fn least(demand: &Demand, jobs: usize) -> u64 {
+        let parallel = Parallel { jobs, workers: 1, asked: 1 };
+        let sizes = Sizes { batch: LEAST_BATCH, edge: LEAST_BATCH };
+        Self::sized(demand, parallel, sizes).bound_bytes
     }
 
     /// The run that does so much at once and has the largest batches and edges, if one fits.
@@ -300,7 +300,7 @@ impl MemoryBound {
 }
 
 impl Demand {
-    fn hooks(&self) -> impl Iterator<Item = &HookDemand> {
+    pub(super) fn hooks(&self) -> impl Iterator<Item = &HookDemand> {
         self.groups.iter().filter_map(|group| group.hook.as_ref())
     }
 }
@@ -519,6 +519,46 @@ mod tests {
         assert!(
             MemoryBound::of(&Demand { memory: needed - 1, jobs: Some(2), ..demand() }).is_err()
         );
+    }
+
+    #[test]
+    fn what_a_refusal_says_to_change_is_enough_and_no_more_than_that() {
+        let hooks = |n: usize| {
+            let named = |i: usize| {
+                let mut group = hook(1, 0);
+                group.hook.iter_mut().for_each(|hook| hook.name = format!("h{i}"));
+                group
+            };
+            (1..=n).map(named).collect::<Vec<_>>()
+        };
+        let with = |change: &dyn Fn(&mut Demand)| {
+            let mut demand = Demand { groups: hooks(3), ..demand() };
+            change(&mut demand);
+            demand
+        };
+        let hint = |demand: &Demand| MemoryBound::of(demand).unwrap_err().hint().unwrap();
+        let least = |change: &dyn Fn(&mut Demand), mib: u64| {
+            MemoryBound::of(&with(&|demand: &mut Demand| {
+                change(demand);
+                demand.memory = mib << 20;
+            }))
+            .is_ok()
+        };
+        let three: &dyn Fn(&mut Demand) = &|_| {};
+        assert_eq!(
+            hint(&with(three)),
+            "raise `memory` to \"1030MiB\", or lower `dataset.max_row_bytes` to \"63MiB\", or lower \
+             `answer_bytes` of `h1`, `h2`, `h3` to \"31MiB\""
+        );
+        assert!(least(three, 1030) && !least(three, 1029));
+        let rows = |mib: u64| move |demand: &mut Demand| demand.row_bytes = mib << 20;
+        assert!(least(&rows(63), 1024) && !least(&rows(64), 1024));
+        let two = with(&|demand| (demand.groups, demand.jobs) = (hooks(1), Some(3)));
+        let text = hint(&two);
+        assert!(text.contains("or lower `jobs` to 2, or"), "{text}");
+        let small = with(&|demand| demand.memory = 1 << 20);
+        let text = hint(&small);
+        assert!(text.contains("`answer_bytes` of hooks"), "{text}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod partition;
 mod plan;
 mod reading;
 mod rejects;
+mod remedy;
 mod report;
 mod retry;
 mod rows;
