@@ -1,5 +1,6 @@
 //! `rowmill cat`.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -40,6 +41,14 @@ pub(super) fn execute(
     registry: Registry,
     console: &Console,
 ) -> Result<(), CliError> {
+    let mut seen = BTreeSet::new();
+    if let Some(name) = args.columns.iter().find(|name| !seen.insert(*name)) {
+        // A JSON object has each key once.
+        return Err(CliError::Usage {
+            message: format!("`--columns` names `{name}` twice"),
+            hint: Some("name each column once".to_owned()),
+        });
+    }
     let path = dataset_path(&args.path, registry)?;
     let rows = Rows::open(&path, &args.columns).map_err(CliError::reading)?;
     let wanted = spans(&args.rows, rows.n_rows())?;

@@ -116,7 +116,7 @@ fn row_text(row: &RowContents) -> String {
     let mut text = String::new();
     writeln!(text, "row {} (shard {}, row {} in it)", row.row, row.shard, row.row_in_shard).ok();
     writeln!(text, "from {}, source row {}", row.input.escape_debug(), row.source_row).ok();
-    let width = row.values.keys().map(|name| name.chars().count()).max().unwrap_or(0);
+    let width = row.values.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, value) in &row.values {
         let value = match value {
             Value::String(value) => format!("{value:?}"),

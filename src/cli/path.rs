@@ -1,5 +1,7 @@
 //! `rowmill path`.
 
+use std::os::unix::ffi::OsStrExt;
+
 use clap::Args;
 use serde_json::json;
 
@@ -25,15 +27,15 @@ pub(super) fn execute(
     console: &Console,
 ) -> Result<(), CliError> {
     let pipeline = args.definition.load(registry, console)?;
-    let dataset = pipeline.home().dir().display().to_string();
+    let dataset = pipeline.home().dir();
     if args.json {
         return console.print_json(&json!({
             "version": REPORT_VERSION,
-            "dataset": dataset,
+            "dataset": dataset.display().to_string(),
             "cache_key": pipeline.home().cache_key(),
             "complete": pipeline.is_complete()?,
         }));
     }
     // For programs: as it is.
-    console.print_some(format!("{dataset}\n").as_bytes()).map(drop)
+    console.print_some(&[dataset.as_os_str().as_bytes(), b"\n"].concat()).map(drop)
 }

@@ -168,7 +168,7 @@ impl ConfigError {
 
     /// A problem with an override that could not be read at all.
     pub(crate) fn of_override(given: &str, message: impl Into<String>, hint: &str) -> Self {
-        let place = Some(Box::new(Place::Override(printable(given))));
+        let place = Some(Box::new(Place::Override(printable(&format!("--set {given}")))));
         let code = Code::DefinitionOverride;
         Self { code, message: message.into(), hint: Some(hint.to_owned()), place }
     }
@@ -208,7 +208,7 @@ impl fmt::Display for ConfigError {
         write!(f, "{}", self.message)?;
         match self.place.as_deref() {
             Some(Place::File(path)) => write!(f, "\n --> {}", path.display())?,
-            Some(Place::Override(given)) => write!(f, "\n --> --set {given}")?,
+            Some(Place::Override(given)) => write!(f, "\n --> {given}")?,
             Some(Place::Line { path, line, column, width, text }) => {
                 let (text, column_shown, width) = window(text, *column, *width);
                 let gutter = " ".repeat(line.to_string().len());

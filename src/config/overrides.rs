@@ -1,4 +1,4 @@
-//! `--set a.b=value`: what a run says otherwise than its definition.
+//! `--set a.b=value`, and options that stand for one: what a run says otherwise than its definition.
 //!
 //! Invariants:
 //! 1. Overrides are laid over the definition before anything in it is substituted, so a value that
@@ -10,11 +10,12 @@ use toml::de::{DeTable, DeValue};
 use super::error::{At, ConfigError, Problem};
 use super::tree::{self, Node, Table, Tree};
 
-/// One `--set KEYS=VALUE`.
+/// One `--set KEYS=VALUE`, or an option of its own for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     keys: Vec<String>,
     value: String,
+    /// As it was typed.
     given: String,
 }
 
@@ -35,7 +36,13 @@ impl Override {
                 "write for example --set dataset.shard_rows=1000",
             )
         })?;
-        Ok(Self { keys, value: value.to_owned(), given: given.to_owned() })
+        Ok(Self { keys, value: value.to_owned(), given: format!("--set {given}") })
+    }
+
+    /// What an option says of a key in TOML, `typed` as `--jobs 2`.
+    #[must_use]
+    pub fn by_option(typed: String, keys: [&str; 2], value: String) -> Self {
+        Self { keys: keys.map(str::to_owned).to_vec(), value, given: typed }
     }
 
     /// Whether it touches what decides bytes: anything but `[run]`, `[[test]]`, descriptions, `allow_empty`,
@@ -60,7 +67,7 @@ impl Override {
         !is_elsewhere
     }
 
-    /// As it was given.
+    /// As it was typed, with its option.
     #[must_use]
     pub fn given(&self) -> &str {
         &self.given

@@ -1,5 +1,6 @@
 //! A definition with its parts made.
 
+use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,12 +86,21 @@ impl Pipeline {
         overrides: &RunOverrides,
         registry: Registry,
     ) -> Result<Self, PipelineError> {
-        let mut set = overrides.set.clone();
-        set.extend(overrides.jobs.map(|n| format!("run.jobs={n}")));
-        set.extend(overrides.memory.as_ref().map(|size| format!("run.memory=\"{size}\"")));
-        set.extend(overrides.limit_rows.map(|n| format!("dataset.limit_rows={n}")));
-        let set = set.iter().map(|s| Override::parse(s)).collect::<Result<Vec<_>, _>>();
-        let set = set.map_err(ConfigErrors::from)?;
+        let set = overrides.set.iter().map(|s| Override::parse(s)).collect::<Result<Vec<_>, _>>();
+        let mut set = set.map_err(ConfigErrors::from)?;
+        let RunOverrides { jobs, memory, limit_rows, .. } = overrides;
+        let mut add = |option: &str, keys: [&str; 2], typed: &dyn Display, value: String| {
+            set.push(Override::by_option(format!("{option} {typed}"), keys, value));
+        };
+        if let Some(n) = jobs {
+            add("--jobs", ["run", "jobs"], n, n.to_string());
+        }
+        if let Some(size) = memory {
+            add("--memory", ["run", "memory"], size, format!("\"{size}\""));
+        }
+        if let Some(n) = limit_rows {
+            add("--limit-rows", ["dataset", "limit_rows"], n, n.to_string());
+        }
         let mut definition = Definition::load(path, &set, registry)?;
         if let Some(out) = &overrides.out {
             definition.run.out.clone_from(out);

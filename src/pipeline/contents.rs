@@ -1,12 +1,11 @@
 //! What a dataset or a shard holds, for `inspect`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::check::form;
@@ -80,8 +79,13 @@ pub struct RowContents {
     /// Its number in the input.
     pub source_row: u64,
     /// Its values by field: numbers and lists of numbers as such, all else as text (bytes as hex
-    /// digits).
-    pub values: BTreeMap<String, Value>,
+    /// digits). In the schema's order.
+    #[serde(serialize_with = "in_order")]
+    pub values: Vec<(String, Value)>,
+}
+
+fn in_order<S: Serializer>(values: &[(String, Value)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(values.iter().map(|(name, value)| (name, value)))
 }
 
 /// A dataset, or a shard on its own.
@@ -243,10 +247,7 @@ pub(super) fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineEr
     Ok(named.map_or_else(|| "an unknown input".to_owned(), |named| named.path))
 }
 
-fn values(
-    schema: &RowSchema,
-    rows: &RecordBatch,
-) -> Result<BTreeMap<String, Value>, PipelineError> {
+fn values(schema: &RowSchema, rows: &RecordBatch) -> Result<Vec<(String, Value)>, PipelineError> {
     let named = schema.fields().iter().zip(rows.columns());
     named
         .map(|(field, column)| Ok((field.name.clone(), value(field, column)?)))

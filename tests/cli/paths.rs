@@ -40,6 +40,16 @@ fn a_definition_may_be_run_from_any_folder() {
 }
 
 #[test]
+fn a_path_is_printed_byte_for_byte() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::of_texts(1);
+    let out = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let printed = place.command(&["path", "p.toml", "--out"]).arg(out).output().unwrap().stdout;
+    assert!(printed.starts_with(b"caf\xe9/texts/") && printed.ends_with(b"\n"), "{printed:?}");
+}
+
+#[test]
 fn a_link_on_the_way_is_followed_and_not_cut_away() {
     let place = Place::of_texts(1);
     place.write("far/away/p.toml", TEXTS.replace("\"in\"", "\"../in\"") + "out = \"../data\"\n");

@@ -205,9 +205,19 @@ fn arguments_that_make_no_sense_are_refused() {
         (&["run"], &["<DEFINITION>"]),
         (&["run", "p.toml", "--jsn"], &["'--jsn'", "'--json'"]),
         (&["run", "p.toml", "--progress", "loud"], &["auto, bar, plain, json, none"]),
-        (&["run", "p.toml", "--limit-rows", "0"], &["`limit_rows` is 0", "takes at least 1"]),
-        (&["run", "p.toml", "--jobs", "0"], &["`jobs` is 0", "takes 1 to 4096"]),
-        (&["run", "p.toml", "--memory", "much"], &["not a size that `memory` can take", "hint: "]),
+        (
+            &["run", "p.toml", "--limit-rows", "0"],
+            &["`limit_rows` is 0", "takes at least 1", " --> --limit-rows 0\n"],
+        ),
+        (&["run", "p.toml", "--jobs", "0"], &["`jobs` is 0", "takes 1 to 4096", " --> --jobs 0\n"]),
+        (
+            &["run", "p.toml", "--memory", "much"],
+            &["not a size that `memory` can take", " --> --memory much\n", "hint: "],
+        ),
+        (
+            &["cat", "p.toml", "--columns", "n,x,n"],
+            &["`--columns` names `n` twice", "hint: name each"],
+        ),
         (&["run", "p.toml", "--set", "run"], &["KEY=VALUE", "--set run", "hint: "]),
         (&["run", "p.toml", "--set", "run.jbos=1"], &["unknown key `jbos`", "did you mean `jobs`"]),
         (&["run", "none.toml"], &["there is no such file", " --> none.toml", "hint: "]),

@@ -47,6 +47,11 @@ fn rows_are_lines_in_order_across_shards() {
     assert_eq!(numbers(&["--limit", "2"]), [0, 1]);
     assert_eq!(numbers(&["--rows", "7,1490..", "--limit", "3"]), [7, 1490, 1491]);
     assert_eq!(numbers(&["--limit", "0"]), [0; 0]);
+    let row = place.done(&["inspect", "p.toml", "--row", "1"]).stdout;
+    assert!(row.ends_with("\nn     1\nx     7.5\nkind  \"k1\"\n"), "{row}");
+    let document = place.done(&["inspect", "p.toml", "--row", "1", "--json"]).stdout;
+    let at = |name: &str| document.find(&format!("\"{name}\":")).unwrap();
+    assert!(at("n") < at("x") && at("x") < at("kind"), "{document}");
     let document = place.json(&["cat", "p.toml", "--rows", "0..2", "--columns", "n"]);
     assert_eq!(document["rows"], json!([{"n": 0}, {"n": 1}]));
 
