@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -225,23 +226,27 @@ pub(crate) fn test_data() -> Option<PathBuf> {
     None
 }
 
-/// A command that runs Python with these packages, `None` (and a line that says so) where that is
-/// not possible.
+/// A command that runs Python with these packages, `None` (and a line that says so) where it cannot.
 pub(crate) fn python(packages: &[&str]) -> Option<Command> {
+    // Most tests ask, and importing takes longer than many of them.
+    static ASKED: Mutex<BTreeMap<String, Result<(), String>>> = Mutex::new(BTreeMap::new());
     let imports = ["json"].iter().chain(packages).map(|package| format!("import {package}\n"));
     let code: String = imports.collect();
-    match Command::new("python3").args(["-c", &code]).output() {
-        Ok(output) if output.status.success() => Some(Command::new("python3")),
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stderr);
-            skip(&format!("python3: {}", text.lines().last().unwrap_or_default()));
-            None
-        }
-        Err(error) => {
-            skip(&format!("python3 cannot be run: {error}"));
-            None
-        }
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let imported = asked.entry(code).or_insert_with_key(|code| {
+        let ran = Command::new("python3").args(["-c", code]).output();
+        let ran = ran.map_err(|error| format!("python3 cannot be run: {error}"))?;
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let why = || format!("python3: {}", said.lines().last().unwrap_or_default());
+        ran.status.success().then_some(()).ok_or_else(why)
+    });
+    let why = imported.clone().err();
+    drop(asked);
+    if let Some(why) = why {
+        skip(&why);
+        return None;
     }
+    Some(Command::new("python3"))
 }
 
 /// Says that a test is skipped; fails where everything is required.
