@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use super::clean::CleanArgs;
 use super::output::{CliError, Console, counted};
 use crate::exporters::{CleanElsewhere, KeepElsewhere, LeftElsewhere, PushError};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
-use crate::remote::{Remote, RemoteOptions, RemoteStorage};
+use crate::remote::{Remote, RemoteOptions, RemoteStorage, Upload};
 
 /// What is younger stays, where nothing is said: a push that rests is gone on with.
 const OLDER_THAN: Duration = Duration::from_hours(7 * 24);
@@ -36,7 +37,8 @@ pub(super) fn execute(args: &CleanArgs, url: &str, console: &Console) -> Result<
     let keep = KeepElsewhere { previous: args.keep, older_than };
     let left = if args.yes {
         let mut left = LeftElsewhere::default();
-        place.clean(keep, |removal| left.removals.push(removal.clone())).map_err(failed)?;
+        let cleaned = place.clean(keep, |removal| left.removals.push(removal.clone()));
+        left.unlisted = cleaned.map_err(failed)?;
         left
     } else {
         place.look(keep).map_err(failed)?
@@ -50,7 +52,17 @@ pub(super) fn execute(args: &CleanArgs, url: &str, console: &Console) -> Result<
 fn document(args: &CleanArgs, place: &CleanElsewhere, left: &LeftElsewhere) -> Value {
     let url = place.url();
     let listed = left.removals.iter().map(|it| {
-        json!({"what": it.what.name(), "path": format!("{url}/{}", it.name), "bytes": it.n_bytes})
+        let path = format!("{url}/{}", it.name);
+        match &it.upload {
+            None => json!({"what": it.what.name(), "path": path, "bytes": it.n_bytes}),
+            Some(upload) => json!({
+                "what": it.what.name(),
+                "path": path,
+                "bytes": Value::Null,
+                "upload": upload.id,
+                "begun": begun(upload),
+            }),
+        }
     });
     json!({
         "version": REPORT_VERSION,
@@ -59,13 +71,18 @@ fn document(args: &CleanArgs, place: &CleanElsewhere, left: &LeftElsewhere) -> V
         "bytes": left.removals.iter().map(|it| it.n_bytes).sum::<u64>(),
         "leftovers": listed.collect::<Value>(),
         "pushes": left.pushes,
+        "uploads_unlisted": left.unlisted,
     })
 }
 
 fn text(args: &CleanArgs, place: &CleanElsewhere, left: &LeftElsewhere) -> String {
     let mut text = format!("{:<11}{}\n", "dataset", place.url());
     for it in &left.removals {
-        let bytes = HumanBytes(it.n_bytes).to_string();
+        let bytes = match &it.upload {
+            None => HumanBytes(it.n_bytes).to_string(),
+            // Its bytes are not known; its day is.
+            Some(upload) => begun(upload).chars().take(10).collect(),
+        };
         writeln!(text, "{:<11}{bytes:>11}  {}", it.what.name(), it.name).ok();
     }
     let n_bytes = HumanBytes(left.removals.iter().map(|it| it.n_bytes).sum());
@@ -76,8 +93,21 @@ fn text(args: &CleanArgs, place: &CleanElsewhere, left: &LeftElsewhere) -> Strin
         (false, false) => writeln!(text, "{:<11}{n}, {n_bytes}: --yes does", "would go"),
     }
     .ok();
+    if let Some(why) = &left.unlisted {
+        writeln!(
+            text,
+            "{:<11}uploads that were begun and not completed are not seen: {why}",
+            "note"
+        )
+        .ok();
+    }
     for push in &left.pushes {
         writeln!(text, "{:<11}a push is at work ({push}): nothing goes beside it", "note").ok();
     }
     text
+}
+
+/// When an upload was begun.
+fn begun(upload: &Upload) -> String {
+    DateTime::<Utc>::from(upload.begun).to_rfc3339_opts(SecondsFormat::Secs, true)
 }

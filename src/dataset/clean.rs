@@ -49,6 +49,8 @@ pub enum Leftover {
     Work,
     /// What a push to this folder was writing when it was killed.
     Staged,
+    /// An upload to a store that was begun and not completed.
+    Upload,
     /// What an earlier removal left.
     Trash,
     /// An old cache key.
@@ -66,6 +68,7 @@ impl Leftover {
             Self::Shard => "shard",
             Self::Work => "work",
             Self::Staged => "staged",
+            Self::Upload => "upload",
             Self::Trash => "trash",
             Self::Key => "cache key",
         }

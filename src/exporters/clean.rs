@@ -9,13 +9,14 @@
 //!    by the store's clock where anything is removed.
 //! 3. A shard's sentinel goes before its files. It comes back if a push has turned up by then. A push
 //!    announces itself before it counts sentinels: it misses the one that is gone, or is seen here.
-//! 4. A generation's manifest goes after everything that only it names, so that a removal that was
+//! 4. An upload of an object of the dataset goes by when it was begun; nobody needs one to be found again.
+//! 5. A generation's manifest goes after everything that only it names, so that a removal that was
 //!    cut off is found again.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::clean_found::{Kept, Names, Removals, There};
+use super::clean_found::{Kept, Names, Removals, There, may_be_of_dataset};
 use super::error::{PushError, Result};
 use super::object::DIGEST;
 use super::presence::{Pushing, SILENCE};
@@ -24,7 +25,7 @@ use crate::dataset::clean::Leftover;
 use crate::dataset::home::{PARTITIONS, PUSHING, current_of, is_hex};
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::{Record, RecordName};
-use crate::remote::{Object, Remote, RemoteStorage};
+use crate::remote::{Object, Remote, RemoteStorage, Upload, Uploads};
 use crate::shard::layout::COMPLETE;
 use crate::storage::Storage;
 
@@ -47,8 +48,10 @@ pub struct RemovalElsewhere {
     pub what: Leftover,
     /// The object, or the folder of a shard, below the cache key.
     pub name: String,
-    /// Its bytes.
+    /// Its bytes; 0 of an upload, of which they are not known.
     pub n_bytes: u64,
+    /// Where it is an upload: which.
+    pub upload: Option<Upload>,
 }
 
 /// What may go, and who is in the way.
@@ -58,6 +61,8 @@ pub struct LeftElsewhere {
     pub removals: Vec<RemovalElsewhere>,
     /// Pushes that are at work: "pid 12 on host". While there are any, nothing goes.
     pub pushes: Vec<String>,
+    /// Why the store does not tell of uploads, if it does not.
+    pub unlisted: Option<String>,
 }
 
 /// The dataset of one cache key in a store.
@@ -107,7 +112,8 @@ impl CleanElsewhere {
         self.look_at(keep, SystemTime::now())
     }
 
-    /// Removes what may go, and tells of each thing before it goes.
+    /// Removes what may go, and tells of each thing before it goes. Says why the store does not tell of
+    /// uploads, if it does not.
     ///
     /// # Errors
     /// [`PushError::AtWork`]; as [`CleanElsewhere::look`]. What was not removed is found again.
@@ -115,7 +121,7 @@ impl CleanElsewhere {
         &self,
         keep: KeepElsewhere,
         mut tell: impl FnMut(&RemovalElsewhere),
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let now = self.remote.time(&self.folder)?;
         let sentinel = self.sentinel()?;
         let found = self.look_at(keep, now)?;
@@ -129,13 +135,15 @@ impl CleanElsewhere {
         for removal in others {
             self.expect_nobody(now, sentinel.as_ref())?;
             tell(&removal);
-            if removal.what == Leftover::Staged {
-                self.remote.remove_staged(&self.below(&removal.name))?;
-            } else {
-                self.remote.delete_all(vec![self.below(&removal.name)])?;
+            match &removal.upload {
+                Some(upload) => self.remote.abort(upload)?,
+                None if removal.what == Leftover::Staged => {
+                    self.remote.remove_staged(&self.below(&removal.name))?;
+                }
+                None => self.remote.delete_all(vec![self.below(&removal.name)])?,
             }
         }
-        Ok(())
+        Ok(found.unlisted)
     }
 
     /// Removes shards.
@@ -200,7 +208,8 @@ impl CleanElsewhere {
     }
 
     fn look_at(&self, keep: KeepElsewhere, now: SystemTime) -> Result<LeftElsewhere> {
-        let there = self.there()?;
+        let (uploads, unlisted) = self.uploads()?;
+        let there = self.there(!uploads.is_empty())?;
         let pushes = self.pushes(&there.pushing, now)?;
         let is_old = |object: &Object| is_older(object, keep.older_than, now);
         let mut kept = Kept::default();
@@ -262,7 +271,12 @@ impl CleanElsewhere {
                 removals.add(Leftover::Staged, name.clone(), object.size);
             }
         }
-        Ok(LeftElsewhere { removals: removals.sorted(), pushes })
+        let mut removals = removals.sorted();
+        let is_old = |it: &RemovalElsewhere| {
+            it.upload.as_ref().is_some_and(|it| is_since(it.begun, keep.older_than, now))
+        };
+        removals.extend(uploads.into_iter().filter(is_old));
+        Ok(LeftElsewhere { removals, pushes, unlisted })
     }
 
     /// Divides the generations into those that are kept, whose names go to `kept`, and the others.
@@ -317,8 +331,26 @@ impl CleanElsewhere {
         Ok(())
     }
 
-    /// Everything below the cache key that is ours.
-    fn there(&self) -> Result<There> {
+    /// The uploads of objects of the dataset that were begun, or why the store does not tell of them.
+    fn uploads(&self) -> Result<(Vec<RemovalElsewhere>, Option<String>)> {
+        let uploads = match self.remote.uploads(&self.folder)? {
+            Uploads::Listed(uploads) => uploads,
+            Uploads::Unlisted(why) => return Ok((Vec::new(), Some(why))),
+        };
+        let ours = uploads.into_iter().filter_map(|upload| {
+            let name = self.name(&upload.name);
+            may_be_of_dataset(&name).then_some(RemovalElsewhere {
+                what: Leftover::Upload,
+                name,
+                n_bytes: 0,
+                upload: Some(upload),
+            })
+        });
+        Ok((ours.collect(), None))
+    }
+
+    /// Everything below the cache key that is ours. There has to be something, if nothing else is.
+    fn there(&self, is_else: bool) -> Result<There> {
         let mut there = There::default();
         for (path, object) in self.remote.list(&self.folder, "", |path, it| Some((path, it)))? {
             there.add(self.name(&path), object);
@@ -326,7 +358,7 @@ impl CleanElsewhere {
         for (path, object) in self.remote.staged(&self.folder)? {
             there.staged.push((self.name(&path), object));
         }
-        if there == There::default() && self.sentinel()?.is_none() {
+        if !is_else && there == There::default() && self.sentinel()?.is_none() {
             let message = "there is nothing to clean".to_owned();
             return Err(DatasetError::NoDataset { path: self.dir.clone(), message }.into());
         }
@@ -347,5 +379,10 @@ impl CleanElsewhere {
 
 /// Whether an object was written at least so long ago.
 fn is_older(object: &Object, age: Duration, now: SystemTime) -> bool {
-    now.duration_since(object.modified).is_ok_and(|since| since >= age)
+    is_since(object.modified, age, now)
+}
+
+/// Whether that was at least so long ago.
+fn is_since(then: SystemTime, age: Duration, now: SystemTime) -> bool {
+    now.duration_since(then).is_ok_and(|since| since >= age)
 }

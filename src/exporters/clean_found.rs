@@ -5,6 +5,7 @@
 //! Invariant: what has no name of ours is not in here, so it is never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use super::clean::RemovalElsewhere;
 use crate::dataset::clean::Leftover;
@@ -75,12 +76,21 @@ pub(super) struct There {
     pub(super) staged: Vec<(String, Object)>,
 }
 
+/// Whether an object of that name may be of a dataset: what is uploaded under another is not ours.
+pub(super) fn may_be_of_dataset(name: &str) -> bool {
+    let object = Object { size: 0, modified: SystemTime::UNIX_EPOCH, etag: None };
+    let mut there = There::default();
+    there.add(name.to_owned(), object);
+    name == layout::COMPLETE || there != There::default()
+}
+
+fn is_key_index(name: &str) -> bool {
+    let digits = name.strip_prefix("keys-").and_then(|name| name.strip_suffix(".bin"));
+    digits.is_some_and(|digits| is_hex(digits, 16))
+}
+
 impl There {
     pub(super) fn add(&mut self, name: String, object: Object) {
-        let is_key_index = |name: &str| {
-            let digits = name.strip_prefix("keys-").and_then(|name| name.strip_suffix(".bin"));
-            digits.is_some_and(|digits| is_hex(digits, 16))
-        };
         match name.split_once('/') {
             None if Manifest::is_file_name(&name) => drop(self.manifests.insert(name, object)),
             None if is_key_index(&name) => drop(self.key_indexes.insert(name, object)),
@@ -126,7 +136,7 @@ pub(super) struct Removals {
 impl Removals {
     pub(super) fn add(&mut self, what: Leftover, name: String, n_bytes: u64) {
         self.names.insert(name.clone());
-        self.all.push(RemovalElsewhere { what, name, n_bytes });
+        self.all.push(RemovalElsewhere { what, name, n_bytes, upload: None });
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -140,7 +150,11 @@ impl Removals {
             Leftover::Record => 1,
             Leftover::KeyIndex => 2,
             Leftover::Manifest => 3,
-            Leftover::Work | Leftover::Staged | Leftover::Trash | Leftover::Key => 4,
+            Leftover::Work
+            | Leftover::Staged
+            | Leftover::Upload
+            | Leftover::Trash
+            | Leftover::Key => 4,
         });
         self.all
     }

@@ -15,6 +15,7 @@ use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 
 use super::patience::Patient;
+use super::uploads::Asks;
 use super::url::{RemoteUrl, Scheme};
 use super::{RemoteError, RemoteErrorKind, RemoteOptions};
 
@@ -23,10 +24,15 @@ pub(super) struct Client {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) multipart: Option<Arc<dyn MultipartStore>>,
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Asks for what the client has no request for.
+    pub(super) asks: Option<Arc<Asks>>,
 }
 
 /// How often credentials are asked for: the machine either offers them or does not.
 const CREDENTIAL_RETRIES: usize = 3;
+
+/// The region where none is named, as the client has it.
+const DEFAULT_REGION: &str = "us-east-1";
 
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
@@ -45,7 +51,7 @@ pub(super) fn connect(url: &RemoteUrl, options: &RemoteOptions) -> Result<Client
         Scheme::Http => http(url, options),
         Scheme::File => {
             let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new().with_fsync(true));
-            Ok(Client { store, multipart: None, pages: None })
+            Ok(Client { store, multipart: None, pages: None, asks: None })
         }
     };
     made.map_err(|e| RemoteError::new("set up access to", url.shown(), &e))
@@ -53,12 +59,12 @@ pub(super) fn connect(url: &RemoteUrl, options: &RemoteOptions) -> Result<Client
 
 type Made = Result<Client, object_store::Error>;
 
-fn all<S: ObjectStore + MultipartStore + PaginatedListStore>(store: S) -> Client {
-    let store = Arc::new(store);
+fn all<S: ObjectStore + MultipartStore + PaginatedListStore>(store: Arc<S>) -> Client {
     Client {
         store: Arc::<S>::clone(&store),
         multipart: Some(Arc::<S>::clone(&store)),
         pages: Some(store),
+        asks: None,
     }
 }
 
@@ -95,7 +101,19 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
         let lookup = builder.clone().with_retry(retry);
         let provider = Arc::clone(lookup.build()?.credentials());
         let builder = builder.with_credentials(provider).with_http_connector(patient(options));
-        Ok(all(builder.build()?))
+        let is_set = |key| builder.get_config_value(&key).is_some_and(|value| value == "true");
+        let (is_unsigned, is_paid_by_asker) =
+            (is_set(AmazonS3ConfigKey::SkipSignature), is_set(AmazonS3ConfigKey::RequestPayer));
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());
+        let store = Arc::new(builder.build()?);
+        let mut client = all(Arc::clone(&store));
+        if !is_unsigned {
+            let connections = (patient(options), client_options("aws_", options));
+            let asks = Asks::new(store, region, is_paid_by_asker, connections, options);
+            client.asks = Some(Arc::new(asks));
+        }
+        Ok(client)
     };
     Ok(with_credentials())
 }
@@ -106,7 +124,7 @@ fn gcs(url: &RemoteUrl, options: &RemoteOptions) -> Made {
         .with_client_options(client_options("google_", options))
         .with_http_connector(patient(options))
         .with_retry(retry(options));
-    Ok(all(builder.build()?))
+    Ok(all(Arc::new(builder.build()?)))
 }
 
 fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
@@ -118,7 +136,7 @@ fn azure(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> 
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
     expect_whole("AZURE_STORAGE_ENDPOINT", url, endpoint.as_deref())?;
     expect_tls("azure_", url, endpoint.as_deref(), options)?;
-    Ok(builder.build().map(all))
+    Ok(builder.build().map(|store| all(Arc::new(store))))
 }
 
 fn http(url: &RemoteUrl, options: &RemoteOptions) -> Made {
@@ -130,7 +148,7 @@ fn http(url: &RemoteUrl, options: &RemoteOptions) -> Made {
         .with_http_connector(patient(&options))
         .with_retry(retry(&options))
         .build()?;
-    Ok(Client { store: Arc::new(store), multipart: None, pages: None })
+    Ok(Client { store: Arc::new(store), multipart: None, pages: None, asks: None })
 }
 
 /// What requests share; the environment (`AWS_READ_TIMEOUT`, `AWS_PROXY_URL`, …) goes before the options.

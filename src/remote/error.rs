@@ -142,6 +142,11 @@ impl RemoteError {
         self.kind
     }
 
+    /// Why, as it is written behind what was tried.
+    pub(super) fn why(&self) -> String {
+        format!("{}{}", self.kind, Said(self.said.as_deref()))
+    }
+
     /// Where.
     #[must_use]
     pub fn url(&self) -> &str {

@@ -25,6 +25,8 @@ mod shared_disk;
 mod staged;
 mod storage;
 mod unlisted;
+mod uploads;
+mod uploads_page;
 mod url;
 mod write;
 
@@ -42,6 +44,7 @@ pub use error::{RemoteError, RemoteErrorKind};
 pub use read::Object;
 pub(crate) use storage::of_remote;
 pub use storage::{RemoteStorage, remote_cause};
+pub use uploads::{Upload, Uploads};
 pub use url::{Scheme, is_url, local_path, shown, split};
 
 use url::RemoteUrl;
@@ -81,6 +84,7 @@ pub struct Remote {
     store: Arc<dyn ObjectStore>,
     multipart: Option<Arc<dyn MultipartStore>>,
     pages: Option<Arc<dyn PaginatedListStore>>,
+    asks: Option<Arc<uploads::Asks>>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -102,15 +106,16 @@ impl Remote {
     /// the environment contradicts itself.
     pub fn open(url: &str, options: &RemoteOptions) -> Result<Self, RemoteError> {
         let url = RemoteUrl::parse(url)?;
-        let client::Client { store, multipart, pages } = client::connect(&url, options)?;
-        Ok(Self { url, store, multipart, pages })
+        let client::Client { store, multipart, pages, asks } = client::connect(&url, options)?;
+        Ok(Self { url, store, multipart, pages, asks })
     }
 
     /// A place below `url` in a store that is at hand.
     #[cfg(test)]
     pub(crate) fn of_store<S: ObjectStore + MultipartStore>(url: &str, store: Arc<S>) -> Self {
         let url = RemoteUrl::parse(url).unwrap();
-        Self { url, store: Arc::<S>::clone(&store), multipart: Some(store), pages: None }
+        let (pages, asks) = (None, None);
+        Self { url, store: Arc::<S>::clone(&store), multipart: Some(store), pages, asks }
     }
 
     /// What requests go through; its paths are those of [`Remote::path`].
@@ -225,7 +230,8 @@ mod tests {
         ] {
             let place = RemoteUrl::parse(url).unwrap();
             let memory = Arc::new(object_store::memory::InMemory::new());
-            let remote = Remote { url: place, store: memory, multipart: None, pages: None };
+            let remote =
+                Remote { url: place, store: memory, multipart: None, pages: None, asks: None };
             let found = remote.path(relative);
             assert_eq!(found.as_ref(), path, "{url} {relative}");
             assert_eq!(remote.relative(&found).as_deref(), back, "{url} {relative}");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use futures::TryStreamExt;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::Value;
@@ -118,6 +119,65 @@ fn what_no_kept_generation_names_goes_and_nothing_else() {
         assert_eq!(names(bucket), left, "{}", server.name);
         assert_eq!(run(place, bucket, &["verify", &bucket.url("texts")]).code, 0);
         assert!(cleaned(place, bucket, &["--older-than=0s", "--keep=0", "--yes"]).is_empty());
+    }
+}
+
+/// Begins an upload as another machine does, and sends a part of it.
+fn begin(bucket: &Bucket, path: &str) -> (Key, String) {
+    let path = Key::from(path);
+    let upload = wait(bucket.store().create_multipart(&path)).unwrap();
+    wait(bucket.store().put_part(&path, &upload, 0, "part".into())).unwrap();
+    (path, upload)
+}
+
+fn is_begun(bucket: &Bucket, (path, upload): &(Key, String)) -> bool {
+    wait(bucket.store().put_part(path, upload, 1, "more".into())).is_ok()
+}
+
+#[test]
+fn uploads_that_others_have_begun_go_when_they_are_old() {
+    for server in Server::all() {
+        let (place, bucket) = (small(), server.bucket());
+        push(&place, &bucket);
+        let before = names(&bucket);
+        let key = folder(&place, "data").file_name().unwrap().to_str().unwrap().to_owned();
+        let name = format!("shards/{STRAY}/x.bin");
+        let ours = begin(&bucket, &format!("texts/{key}/{name}"));
+        let others: Vec<_> = [
+            format!("texts/{key}/notes.bin"),
+            format!("texts/{}/{name}", key.chars().rev().collect::<String>()),
+            format!("other/texts/{key}/{name}"),
+            format!("texts/{key}x/{name}"),
+        ]
+        .iter()
+        .map(|path| begin(&bucket, path))
+        .collect();
+
+        let args = ["clean", &bucket.url("texts"), "--json"];
+        let document: Value = serde_json::from_str(&run(&place, &bucket, &args).stdout).unwrap();
+        let ran = run(&place, &bucket, &["clean", &bucket.url("texts")]);
+        let note = "note       uploads that were begun and not completed are not seen: ";
+        if server.name == "s3s-fs" {
+            assert!(document["uploads_unlisted"].is_string(), "{document}");
+            assert!(ran.stdout.contains(note) && ran.code == 0, "{ran:?}");
+            assert!(cleaned(&place, &bucket, &["--yes"]).is_empty());
+            continue;
+        }
+        // It says of all uploads that they were begun in November 2010.
+        assert!(document["uploads_unlisted"].is_null(), "{document}");
+        assert_eq!(document["leftovers"][0]["upload"], ours.1.as_str(), "{document}");
+        assert_eq!(document["leftovers"][0]["begun"], "2010-11-10T20:48:33Z", "{document}");
+        let row = format!("upload      2010-11-10  {name}\n");
+        assert!(ran.stdout.contains(&row) && !ran.stdout.contains(note), "{ran:?}");
+        let wanted = BTreeSet::from([("upload".to_owned(), name)]);
+        assert_eq!(cleaned(&place, &bucket, &["--older-than=0s"]), wanted);
+        assert!(cleaned(&place, &bucket, &["--older-than=30000d", "--yes"]).is_empty(), "young");
+        assert!(is_begun(&bucket, &ours));
+        assert_eq!(cleaned(&place, &bucket, &["--yes"]), wanted);
+        assert!(!is_begun(&bucket, &ours));
+        assert!(others.iter().all(|upload| is_begun(&bucket, upload)));
+        assert_eq!(names(&bucket), before);
+        assert!(cleaned(&place, &bucket, &["--yes"]).is_empty());
     }
 }
 
