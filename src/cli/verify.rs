@@ -17,7 +17,7 @@ use crate::dataset::verify::{self, Look, ShardBytes, ShardFacts, Streamed, Verif
 use crate::exporters::Quick;
 use crate::pipeline::{Pipeline, PipelineError, RunOverrides, SourceState, SourcesReport};
 use crate::remote::{Remote, RemoteError, RemoteOptions, RemoteStorage, is_url, remote_cause};
-use crate::shard::{Finding, FindingKind, layout};
+use crate::shard::{Finding, FindingKind, LOST_ELSEWHERE, layout};
 use crate::storage::{Local, Storage};
 
 /// Shards that are read at once at a URL, where most of the time is waiting.
@@ -315,6 +315,10 @@ fn hint(finding: &Finding) -> &'static str {
     }
     match finding.kind {
         FindingKind::Unexpected => "delete the object: nothing reads it",
+        FindingKind::NotSealed | FindingKind::Missing => LOST_ELSEWHERE,
+        FindingKind::Incomplete(_) => {
+            "a push there has not ended: give the same `rowmill push` or `rowmill run` again"
+        }
         _ => "push the dataset again with `--replace`, from where it is whole",
     }
 }

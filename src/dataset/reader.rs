@@ -9,6 +9,7 @@
 //! 4. There is neither thread nor file position in it: an open dataset may be used from many threads,
 //!    and on both sides of a fork.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -408,20 +409,26 @@ pub(crate) fn find(storage: &dyn Storage, path: &Path) -> Result<(PathBuf, Senti
         None if storage.distant().is_none() => none("there is neither `_COMPLETE` nor `current`"),
         None => none(&format!(
             "there is neither `_COMPLETE` nor `current.json`{}",
-            below(storage, path)
+            below(storage, path)?
         )),
     }
 }
 
 /// The folders that a distant place has, for who has named one too few.
-fn below(storage: &dyn Storage, path: &Path) -> String {
-    // It only helps; what is wrong is known.
-    let entries = storage.list(path).ok().flatten().unwrap_or_default();
+///
+/// # Errors
+/// There is no such place at all: a bucket is missing.
+fn below(storage: &dyn Storage, path: &Path) -> Result<String> {
+    let entries = match storage.list(path) {
+        Err(error) if error.source.kind() == ErrorKind::NotFound => return Err(error.into()),
+        // It only helps; what is wrong is known.
+        listed => listed.ok().flatten().unwrap_or_default(),
+    };
     let folders: Vec<String> = entries
         .iter()
         .filter(|entry| entry.kind == EntryKind::Dir)
         .take(NAMED)
         .map(|entry| format!("`{}`", entry.name))
         .collect();
-    if folders.is_empty() { String::new() } else { format!(", but {}", folders.join(", ")) }
+    Ok(if folders.is_empty() { String::new() } else { format!(", but {}", folders.join(", ")) })
 }

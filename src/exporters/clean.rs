@@ -92,6 +92,8 @@ impl CleanElsewhere {
                 Ok(Self { remote, dir: root.join(&key), storage, folder: key })
             }
             _ => {
+                // Says so where the bucket itself is missing.
+                storage.list(&root)?;
                 let message = "there is neither a cache key nor `current.json`".to_owned();
                 Err(DatasetError::NoDataset { path: root, message }.into())
             }

@@ -144,7 +144,7 @@ impl PushError {
                  again, then push"
             }
             Self::Conflict { .. } => {
-                "look at who put it there; --replace puts the file in its place"
+                "look at who put it there; `rowmill push --replace` puts the file in its place"
             }
             Self::Foreign { .. } => {
                 "find out who put it there and delete it: a sentinel covers its whole folder"
@@ -157,11 +157,13 @@ impl PushError {
             Self::Lost { path, .. } => {
                 let path = path.display();
                 return Some(format!(
-                    "remove `{path}` and run the pipeline again: it is built again"
+                    "push it again from a machine that has its rows; where none has, remove `{path}` and \
+                     run the pipeline again: it is built and sent anew"
                 ));
             }
             Self::Overtaken { .. } => {
-                "find out which of the two is wanted; --replace lets the sentinel name this one"
+                "find out which of the two is wanted; `rowmill push --replace` lets the sentinel name \
+                 this one"
             }
             Self::Contradiction { .. } => {
                 "a hook answers otherwise each time it is asked: mend it and give it another `id`, or \

@@ -52,10 +52,11 @@ pub(super) async fn send(
         decision = decide(object, known.as_ref(), &seen, replace);
     }
     if decision == Decision::Compare {
-        decision = match (hash(session, object).await? == object.b3, replace) {
-            (true, _) => Decision::Skip,
-            (false, true) => Decision::Send,
-            (false, false) => Decision::Conflict(Difference::Content),
+        decision = match (hash(session, object).await?, replace) {
+            (Some(b3), _) if b3 == object.b3 => Decision::Skip,
+            // Somebody has removed it since it was listed.
+            (None, _) | (Some(_), true) => Decision::Send,
+            (Some(_), false) => Decision::Conflict(Difference::Content),
         };
     }
     if !matches!(decision, Decision::Skip | Decision::Conflict(_)) {
@@ -95,8 +96,8 @@ pub(super) async fn send(
     Ok(true)
 }
 
-/// The digest of the bytes of the object in the place of `object`.
-async fn hash(session: &Session, object: &Object) -> Result<blake3::Hash> {
+/// The digest of the bytes of the object in the place of `object`, if there is one.
+async fn hash(session: &Session, object: &Object) -> Result<Option<blake3::Hash>> {
     let permit = session.permit().await?;
     let hash = tokio::select! {
         biased;
@@ -328,7 +329,7 @@ async fn complete(
         }
         // A store without metadata: its answer is believed, or else the bytes are.
         decide::Remote::Seen { bytes, b3: None, .. } if *bytes == object.bytes => {
-            answer.is_ok() || session.wire.hash(&object.name).await? == object.b3
+            answer.is_ok() || session.wire.hash(&object.name).await? == Some(object.b3)
         }
         _ => false,
     };

@@ -105,7 +105,7 @@ async fn is_equal(session: &Session, object: &Object) -> Result<bool> {
     Ok(match session.wire.look(&object.name).await? {
         decide::Remote::Seen { b3: Some(b3), .. } => b3 == object.b3,
         decide::Remote::Absent => false,
-        _ => session.wire.hash(&object.name).await? == object.b3,
+        _ => session.wire.hash(&object.name).await? == Some(object.b3),
     })
 }
 

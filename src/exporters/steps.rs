@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::commit;
 use super::decide;
+use super::drop::remote_of;
 use super::error::{PushError, Result};
 use super::exporter::Exporter;
 use super::journal::{Abilities, Journal, Note};
@@ -63,6 +64,10 @@ impl Exporter {
         let was_there = note.before.as_ref().is_some_and(|it| it.generation == note.generation);
         let is_all_there = was_there && is_fresh && session.live.seen().sent_objects == 0;
         if is_all_there && !session.options.replace {
+            if others.is_some() {
+                // What was taken over was believed until now.
+                work.recount(manifest).await?;
+            }
             session.live.skipped_object(object.bytes);
         } else {
             if !was_there || session.options.replace {
@@ -297,6 +302,11 @@ impl Work<'_> {
         for shard in &manifest.shards {
             let name = format!("shards/{}/{COMPLETE}", shard.id);
             if !there.contains_key(&name) {
+                if remote_of(self.session, self.home, &shard.id).await?.is_some() {
+                    // There are no rows here that could be sent again.
+                    let url = self.session.wire.show(&format!("shards/{}", shard.id));
+                    return Err(PushError::Lost { url, path: self.home.shard(&shard.id) });
+                }
                 let what = "nothing is there".to_owned();
                 return Err(PushError::NotKept { url: self.session.wire.show(&name), what });
             }

@@ -116,17 +116,21 @@ impl Wire {
         Ok(Some((found.bytes().await.map_err(failed)?, etag)))
     }
 
-    /// The BLAKE3 of the bytes of an object.
-    pub(super) async fn hash(&self, name: &str) -> Result<blake3::Hash> {
+    /// The BLAKE3 of the bytes of an object, `None` where there is none.
+    pub(super) async fn hash(&self, name: &str) -> Result<Option<blake3::Hash>> {
         let path = self.count(name);
         let failed = |e: object_store::Error| self.error("read", name, &e);
-        let found = self.remote.store().get(&path).await.map_err(failed)?;
+        let found = match self.remote.store().get(&path).await.map_err(failed) {
+            Ok(found) => found,
+            Err(e) if e.kind() == RemoteErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
         let mut bytes = found.into_stream();
         let mut hasher = blake3::Hasher::new();
         while let Some(piece) = bytes.try_next().await.map_err(failed)? {
             hasher.update(&piece);
         }
-        Ok(hasher.finalize())
+        Ok(Some(hasher.finalize()))
     }
 
     /// Puts an object of that digest in its place; gives its ETag.

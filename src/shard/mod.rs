@@ -87,6 +87,8 @@ pub use options::{
 };
 pub use promise::Promise;
 pub(crate) use read_error::DAMAGED_ELSEWHERE;
+#[cfg(feature = "run")]
+pub(crate) use read_error::LOST_ELSEWHERE;
 pub use read_error::ReadError;
 pub use reader::{Key, Shard};
 pub use rejects::Reject;

@@ -111,6 +111,10 @@ fn remedy(path: &Path, url: &str) -> String {
 /// What is said of a lookup where there are no keys.
 pub(super) const ROWS_HAVE_NO_KEY: &str = "rows have no key";
 
+/// What is to be done about a shard that a store has lost.
+pub(crate) const LOST_ELSEWHERE: &str = "push the dataset again from a machine that has the shard's rows; where none has, remove its folder \
+     from `shards/` on a machine and run the pipeline there: it is built and sent anew";
+
 /// What is to be done about damage in a store.
 pub(crate) const DAMAGED_ELSEWHERE: &str = "`rowmill verify URL` tells what is damaged; push the dataset again with `--replace`, from where \
      it is whole";
@@ -121,6 +125,7 @@ impl ReadError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Storage(e) => e.hint()?,
+            Self::NotSealed { path } if is_elsewhere(path) => LOST_ELSEWHERE,
             Self::NotSealed { .. } => "run the build again: it finishes what it had begun",
             Self::Remote { path, url } => return Some(remedy(path, url)),
             Self::Unmapped { .. } => {

@@ -216,23 +216,21 @@ fn a_url_without_a_dataset_says_what_was_looked_for() {
             let ran = rowmill(&place, &bucket, &proxy, args);
             ran.fails(2, &["error[no-dataset]", "it is one of the shards of a dataset"]);
         }
-        for command_name in ["cat", "inspect", "status", "pull"] {
+        for command_name in ["cat", "inspect", "status", "pull", "clean", "verify"] {
+            let more = &["out"][..usize::from(command_name == "pull")];
             let url = bucket.url("kinds");
-            let args =
-                [&[command_name, &*url][..], &["out"][..usize::from(command_name == "pull")]];
-            let mut command = command(&place, &bucket, &proxy.endpoint(), &args.concat());
+            let args = [&[command_name, &*url], more].concat();
+            let mut command = command(&place, &bucket, &proxy.endpoint(), &args);
             let ran = Ran::of(command.env("AWS_SECRET_ACCESS_KEY", "other").output().unwrap());
             ran.fails(1, &["error[remote-credentials]", "hint: set AWS_ACCESS_KEY_ID"]);
-            let url = "s3://no-such-bucket-here/kinds";
-            if server.name == "moto" {
-                // s3s-fs makes buckets that it is asked for.
-                let args = [&[command_name, url][..], args[1]].concat();
-                let ran = rowmill(&place, &bucket, &proxy, &args);
-                ran.fails(1, &["error[remote-no-bucket]", "hint: create the bucket"]);
-            }
+            let args = [&[command_name, "s3://no-such-bucket-here/kinds"], more].concat();
+            let ran = rowmill(&place, &bucket, &proxy, &args);
+            ran.fails(1, &["error[remote-no-bucket]", "hint: create the bucket"]);
         }
         // Records without a sentinel: a push that has not ended.
         wait(bucket.store().delete(&Key::from(format!("kinds/{key}/_COMPLETE")))).unwrap();
+        let verified = rowmill(&place, &bucket, &proxy, &["verify", &bucket.url("kinds")]);
+        verified.fails(4, &["no complete dataset", "hint: a push there has not ended"]);
         let status = printed(&place, &bucket, &proxy, &["status", &bucket.url("kinds")]);
         assert!(status.contains("incomplete: `rowmill push`"), "{status}");
         assert!(status.contains(" done, 0 open") && status.contains("209 rows"), "{status}");

@@ -160,6 +160,36 @@ fn what_a_killed_run_has_finished_is_not_built_again() {
     }
 }
 
+#[test]
+fn a_shard_that_the_place_has_lost_is_named_and_built_again_when_its_rest_is_removed() {
+    let (site, builder, other) = (Site::Disk(Place::new()), machine(), machine());
+    finish(site.run(&builder, "", &[]));
+    let want = site.found();
+    assert_eq!(finish(site.run(&other, "", &[]))["adopted_partitions"], N);
+    let rest = std::fs::read_dir(other.current("data", "texts").join("shards"));
+    let rest = rest.unwrap().next().unwrap().unwrap().path();
+    let Site::Disk(disk) = &site else { return };
+    let below = rest.strip_prefix(other.path("data").canonicalize().unwrap()).unwrap();
+    std::fs::remove_file(disk.path("prefix").join(below).join("_COMPLETE")).unwrap();
+
+    let verified = disk.rowmill(&["verify", &format!("{}/texts", site.url())]);
+    verified.fails(4, &["it has no _COMPLETE", "where none has, remove its folder"]);
+    let pulled = other.rowmill(&["pull", &format!("{}/texts", site.url()), "out"]);
+    pulled.fails(4, &["it has no _COMPLETE", "hint: push the dataset again from a machine"]);
+    for _ in 0..2 {
+        let ran = Ran::of(site.run(&other, "", &[]).output().unwrap());
+        assert_eq!(ran.code, 4, "{ran:?}");
+        let id = rest.file_name().unwrap().to_str().unwrap();
+        for text in ["error[push-lost]", "its rows are not here", id] {
+            assert!(ran.stderr.contains(text), "{text}: {ran:?}");
+        }
+        assert!(ran.stderr.contains("where none has, remove `"), "{ran:?}");
+    }
+    std::fs::remove_dir_all(&rest).unwrap();
+    finish(site.run(&other, "", &[]));
+    assert!(site.found() == want);
+}
+
 /// Starts a run, and kills it when it has told of `n` events. Whether it was killed.
 fn kill_after(mut command: Command, n: usize) -> bool {
     command.arg("--progress=json").stdout(Stdio::null()).stderr(Stdio::piped());

@@ -285,6 +285,24 @@ fn a_push_says_that_it_is_at_work_before_it_changes_anything() {
 }
 
 #[test]
+fn what_goes_while_it_is_compared_is_sent_again() {
+    let trial = Trial::small();
+    trial.push().unwrap();
+    let (bucket, mut n_gone) = (Arc::clone(&trial.bucket), 0);
+    let gate = Gate::new(&trial.bucket, move |_, request| {
+        if request.what == "get" && request.path.contains(".bin") && n_gone < 2 {
+            let path = object_store::path::Path::parse(&request.path).unwrap();
+            futures::FutureExt::now_or_never(bucket.delete(&path)).unwrap().unwrap();
+            n_gone += 1;
+        }
+        Fate::Answered
+    });
+    let report = trial.push_with(&gate, PushOptions { replace: true, ..OPTIONS }).unwrap();
+    assert_eq!(trial.found(), trial.wanted());
+    assert_eq!(report.sent_objects, 2, "those two alone");
+}
+
+#[test]
 fn a_push_that_turns_up_while_sentinels_go_gets_them_back() {
     let trial = Trial::small();
     trial.push().unwrap();
