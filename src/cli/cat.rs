@@ -60,17 +60,17 @@ pub(super) fn execute(
         (String::new(), b"\n", b"")
     };
     out.extend_from_slice(before.as_bytes());
-    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut wanted = limited(wanted, args.limit.unwrap_or(u64::MAX));
     let mut is_first = true;
-    for mut span in wanted {
-        span.end = span.end.min(span.start.saturating_add(left));
-        while !span.is_empty() {
-            let piece = rows.piece(&span).map_err(CliError::reading)?;
+    let mut next = 0;
+    while let Some(spans) = wanted.get_mut(next..).filter(|spans| !spans.is_empty()) {
+        let spans = spans.get_mut(..rows.together(spans)).unwrap_or_default();
+        for (piece, span) in rows.pieces(spans).map_err(CliError::reading)?.iter().zip(spans) {
             for row in 0..piece.n_rows {
                 if !std::mem::take(&mut is_first) {
                     out.extend_from_slice(between);
                 }
-                rows.write(&piece, row, &mut out)?;
+                rows.write(piece, row, &mut out)?;
                 if out.len() >= BUFFER_BYTES {
                     if !console.print_some(&out)? {
                         return Ok(());
@@ -79,7 +79,8 @@ pub(super) fn execute(
                 }
             }
             span.start = span.start.saturating_add(piece.n_rows as u64);
-            left = left.saturating_sub(piece.n_rows as u64);
+            // Only one that is read alone can have more to come.
+            next += usize::from(span.is_empty());
         }
     }
     out.extend_from_slice(after);
@@ -94,6 +95,16 @@ pub(super) fn execute(
 /// What `--rows` asks for of `n_rows` rows.
 fn spans(asked: &str, n_rows: u64) -> Result<Vec<Range<u64>>, CliError> {
     asked.split(',').map(|one| span(one.trim(), n_rows)).collect()
+}
+
+/// The first `left` rows of `spans`, without spans that hold none.
+fn limited(spans: Vec<Range<u64>>, mut left: u64) -> Vec<Range<u64>> {
+    let limited = spans.into_iter().map(|span| {
+        let end = span.end.min(span.start.saturating_add(left));
+        left -= end - span.start;
+        span.start..end
+    });
+    limited.filter(|span| !span.is_empty()).collect()
 }
 
 fn span(asked: &str, n_rows: u64) -> Result<Range<u64>, CliError> {
@@ -121,6 +132,21 @@ fn span(asked: &str, n_rows: u64) -> Result<Range<u64>, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_ends_in_the_span_that_reaches_it() {
+        let spans = [2..5, 9..9, 7..9, 0..4].to_vec();
+        for (left, want) in [
+            (u64::MAX, &[2..5, 7..9, 0..4][..]),
+            (9, &[2..5, 7..9, 0..4]),
+            (6, &[2..5, 7..9, 0..1]),
+            (5, &[2..5, 7..9]),
+            (4, &[2..5, 7..8]),
+            (0, &[]),
+        ] {
+            assert_eq!(limited(spans.clone(), left), want, "{left}");
+        }
+    }
 
     #[test]
     fn rows_are_named_by_number_and_by_range() {

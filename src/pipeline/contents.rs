@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::check::form;
+use super::elsewhere::Elsewhere;
 use super::rejects::Rejects;
 use super::{PipelineError, REPORT_VERSION, RejectReport};
 use crate::dataset::{Dataset, DatasetError};
@@ -224,11 +225,9 @@ fn row_of(opened: &Opened, number: u64) -> Result<RowContents, PipelineError> {
             return Err(DatasetError::NoRow { row: number, n_rows: shard.n_rows() }.into());
         }
     };
-    let read = || -> Result<_, crate::shard::ReadError> {
-        let rows = shard.record_batch(row_in_shard..row_in_shard + 1)?;
-        Ok((rows, shard.provenance()?))
-    };
-    let (rows, provenance) = read().map_err(DatasetError::from)?;
+    let elsewhere = Elsewhere::default();
+    let rows = elsewhere.read(shard, |shard| shard.record_batch(row_in_shard..row_in_shard + 1))?;
+    let provenance = shard.provenance().map_err(DatasetError::from)?;
     let position = provenance.position(row_in_shard).unwrap_or_default();
     Ok(RowContents {
         version: REPORT_VERSION,

@@ -15,6 +15,7 @@ mod caches;
 mod check;
 mod compare;
 mod contents;
+mod elsewhere;
 mod error;
 mod expected;
 mod export;

@@ -21,16 +21,28 @@ use serde::de::IgnoredAny;
 
 use super::PipelineError;
 use super::contents::{Opened, open};
+use super::elsewhere::Elsewhere;
 use crate::dataset::DatasetError;
+use crate::remote::is_url;
 use crate::schema::{Kind, Logical};
 use crate::shard::ReadError;
+use crate::storage::side_by_side;
 
 /// Rows that are read at once.
 const PIECE_ROWS: u64 = 1024;
 
+/// Spans that are read at once from a store.
+const TOGETHER: usize = 16;
+
+/// The parts that the largest piece is thought of as having.
+const WHOLE: u64 = 1000;
+
 /// Fields of the rows of a dataset or shard.
 pub struct Rows {
     opened: Opened,
+    /// Whether all of it is in a store.
+    is_distant: bool,
+    elsewhere: Elsewhere,
     len: u64,
     columns: Vec<Column>,
 }
@@ -101,7 +113,8 @@ impl Rows {
             Ok(Column { index, label, meaning })
         });
         let columns = columns.collect::<Result<_, _>>()?;
-        Ok(Self { opened, len: n_rows, columns })
+        let is_distant = path.to_str().is_some_and(is_url);
+        Ok(Self { opened, is_distant, elsewhere: Elsewhere::default(), len: n_rows, columns })
     }
 
     /// Number of rows.
@@ -116,22 +129,58 @@ impl Rows {
     /// There are no such rows, or the files of a field are damaged.
     pub fn piece(&self, rows: &Range<u64>) -> Result<Piece, PipelineError> {
         let (shard, first, most) = match &self.opened {
-            Opened::Dataset(dataset) if dataset.is_distant() => {
-                let (number, first) = dataset.locate(rows.start)?;
-                (dataset.shard(number)?, first, dataset.piece_rows(number))
-            }
             Opened::Dataset(dataset) => {
-                let (shard, first) = dataset.row(rows.start)?;
-                (shard, first, PIECE_ROWS)
+                let (number, first) = dataset.locate(rows.start)?;
+                let shard = dataset.shard(number)?;
+                let is_far = dataset.is_distant() || shard.remote_url().is_some();
+                (shard, first, if is_far { dataset.piece_rows(number) } else { PIECE_ROWS })
             }
             Opened::Shard(shard) => (&**shard, rows.start, PIECE_ROWS),
         };
         let left = rows.end.saturating_sub(rows.start).min(most);
         let end = first.saturating_add(left).min(shard.n_rows());
         let indices: Vec<usize> = self.columns.iter().map(|column| column.index).collect();
-        let columns = shard.arrays(&indices, first..end);
+        let columns = self.elsewhere.read(shard, |shard| shard.arrays(&indices, first..end))?;
         let n_rows = usize::try_from(end.saturating_sub(first)).unwrap_or_default();
-        Ok(Piece { columns: columns.map_err(DatasetError::from)?, n_rows })
+        Ok(Piece { columns, n_rows })
+    }
+
+    /// The first rows of each of `spans`, in their order. From a store they come side by side.
+    ///
+    /// # Errors
+    /// As [`Rows::piece`].
+    pub fn pieces(&self, spans: &[Range<u64>]) -> Result<Vec<Piece>, PipelineError> {
+        side_by_side(spans, |span| self.piece(span))
+    }
+
+    /// How many of `spans` are read together: the first, and those behind it while each is one piece, and
+    /// all of them have no more rows than one piece may have. Where rows are mapped, one.
+    #[must_use]
+    pub fn together(&self, spans: &[Range<u64>]) -> usize {
+        let mut left = WHOLE;
+        for (n, span) in spans.iter().take(TOGETHER).enumerate() {
+            match self.share(span) {
+                Some(share) if share <= left => left -= share,
+                _ => return n.max(1),
+            }
+        }
+        spans.len().clamp(1, TOGETHER)
+    }
+
+    /// How many parts of [`WHOLE`] a span has of the largest piece, if it comes from a store as one.
+    fn share(&self, span: &Range<u64>) -> Option<u64> {
+        let most = match &self.opened {
+            Opened::Dataset(dataset) => {
+                let (number, _) = dataset.locate(span.start).ok()?;
+                let is_far =
+                    dataset.is_distant() || dataset.shard(number).ok()?.remote_url().is_some();
+                let is_one = is_far && span.end <= dataset.rows_of(number).end;
+                is_one.then(|| dataset.piece_rows(number))?
+            }
+            Opened::Shard(_) => self.is_distant.then_some(PIECE_ROWS)?,
+        };
+        let n_rows = span.end.saturating_sub(span.start);
+        (n_rows <= most).then(|| n_rows.saturating_mul(WHOLE).div_ceil(most))
     }
 
     /// The text in the first column of row `row`, `None` where it is absent.

@@ -63,6 +63,14 @@ fn plain(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
     files_of(&place.path("plain"))
 }
 
+/// The environment of somebody whom the store does not know.
+fn wrong(bucket: &Bucket) -> Vec<(&'static str, String)> {
+    let of = |(name, value)| {
+        (name, if name == "AWS_SECRET_ACCESS_KEY" { "other".into() } else { value })
+    };
+    bucket.environment(&bucket.endpoint()).map(of).to_vec()
+}
+
 /// Runs what has to succeed.
 #[track_caller]
 fn done(place: &Place, bucket: &Bucket, args: &[&str]) -> Ran {
@@ -138,11 +146,22 @@ fn rows_go_as_they_are_pushed_and_come_back_the_same() {
         are_gone(&place, &plain);
 
         let url = bucket.url("prefix/words");
-        for args in [&["cat", "data/words"][..], &["inspect", "data/words", "--row", "1"]] {
-            place
-                .rowmill(args)
-                .fails(1, &["are only at `", "shard-remote", &url, "brings them back"]);
+        for args in [
+            &["cat", "WORDS"][..],
+            &["cat", "WORDS", "--rows", "4,0..2,5,0", "--columns", "x,word,id"],
+            &["inspect", "WORDS", "--row", "1"],
+            &["inspect", "WORDS", "--key", "1-2"],
+        ] {
+            let of = |at: &'static str| -> Vec<&str> {
+                args.iter().map(|arg| if *arg == "WORDS" { at } else { *arg }).collect()
+            };
+            let want = place.done(&of("plain/words")).stdout;
+            assert_eq!(done(&place, &bucket, &of("data/words")).stdout, want, "{args:?}");
+            let refused = place.command(&of("data/words")).envs(wrong(&bucket)).output();
+            Ran::of(refused.unwrap()).fails(1, &["error[remote-credentials]", &url]);
         }
+        // What is here needs no store.
+        place.done(&["cat", "data/words", "--columns", "id"]);
         let verified = place.done(&["verify", "data/words"]);
         let want = format!("not checked: the rows of {n_shards} shards");
         assert!(verified.stdout.contains(&want), "{verified:?}");

@@ -117,6 +117,24 @@ fn commands_print_of_a_url_what_they_print_of_a_folder() {
 }
 
 #[test]
+fn rows_far_apart_are_asked_for_at_the_same_time() {
+    let place = kinds();
+    let Some(server) = Server::all().next() else { return };
+    let bucket = server.bucket();
+    lay_named(&place, &bucket, "kinds");
+    let proxy = bucket.proxy();
+    proxy.inject(Rule::new(Fault::Held).on("GetObject").key("/schema.json"));
+    let url = bucket.url("kinds");
+    let args = ["cat", &url, "--rows", "5,45,85,125"];
+    let mut child = command(&place, &bucket, &proxy.endpoint(), &args).spawn().unwrap();
+    proxy.wait("other shards, while one is waited for", |all| {
+        all.iter().filter(|it| it.key.ends_with("/schema.json")).count() == 4
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
 fn of_one_row_only_its_blocks_travel() {
     let place = large();
     let bytes = files_of(&folder(&place, "data")).values().map(|it| it.len() as u64).sum::<u64>();

@@ -95,7 +95,9 @@ impl Site {
         match self {
             Self::Bucket(bucket) => found(bucket),
             Self::Disk(disk) => {
+                // What a process that was killed was writing is no part of the place.
                 let files = files_of(&disk.path("")).into_iter();
+                let files = files.filter(|(path, _)| !path.to_string_lossy().contains('#'));
                 files.map(|(path, bytes)| (path.display().to_string(), bytes)).collect()
             }
         }
@@ -250,6 +252,53 @@ fn runs_that_are_killed_at_any_time_end_with_the_dataset_of_one() {
         let late = finish(site.run(&machines[0], "", &[]));
         assert_eq!(late["up_to_date"], true, "{late}");
     }
+}
+
+#[test]
+fn rows_that_go_at_a_shared_place_are_there_wherever_a_run_is_killed() {
+    let alone = machine();
+    alone.done(&["run", "p.toml"]);
+    let want = pushed(&alone);
+    let site = Site::Disk(Place::new());
+    let machines = [(); 2].map(|()| {
+        let machine = machine();
+        let text = std::fs::read_to_string(machine.path("p.toml")).unwrap();
+        let push = format!("[push]\nurl = \"{}\"\ndrop_local = true\n", site.url());
+        machine.write("p.toml", format!("{text}\n{push}"));
+        machine
+    });
+    // How many shards of a machine have no rows there; each is whole at the place.
+    let n_gone = |machine: &Place| {
+        let there = site.found();
+        let mut n_gone = 0;
+        for path in files_of(&machine.path("data")).keys().filter(|it| it.ends_with("_REMOTE")) {
+            let folder = format!("prefix/{}/", path.parent().unwrap().display());
+            let files = want.iter().filter(|(name, _)| name.starts_with(&folder));
+            for (name, bytes) in files {
+                assert_eq!(there.get(name), Some(bytes), "{name}");
+            }
+            n_gone += 1;
+        }
+        n_gone
+    };
+    let mut n_seen = 0;
+    for n_events in [4, 9, 13, 20, 26] {
+        for machine in &machines {
+            kill_after(site.run(machine, "", &[]), n_events);
+            n_seen = n_gone(machine).max(n_seen);
+        }
+    }
+    assert!(n_seen > 0, "nothing went before it was killed");
+    for machine in &machines {
+        finish(site.run(machine, "", &[]));
+        assert_eq!(n_gone(machine), N);
+        let complete = files_of(&machine.path("data"));
+        let is_shards = |path: &&std::path::PathBuf| {
+            path.ends_with("_COMPLETE") && path.iter().any(|part| part == "shards")
+        };
+        assert_eq!(complete.keys().filter(is_shards).count(), 0);
+    }
+    assert_eq!(site.found(), want);
 }
 
 #[test]
