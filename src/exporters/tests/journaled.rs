@@ -1,5 +1,6 @@
 //! What the journal says of uploads that were cut off, and what becomes of them.
 
+use super::cut_off::kill_at;
 use super::*;
 use crate::shard::log;
 
