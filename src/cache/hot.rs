@@ -6,6 +6,10 @@
 //! own. A place is as small for a row of a megabyte as for one of 64 bytes, so the same memory keeps more
 //! rows hot, no row is held twice, and no mapping is kept open.
 //!
+//! Who asks for more rows than there is room for, each once, would pay for places that nobody comes back
+//! to: where there is no room left and hardly any key is known, one in [`SAMPLED`] is kept. Rows that are
+//! asked for again and again are all kept soon, as more and more of them are known.
+//!
 //! The list is written out: a map and a list from elsewhere allocate for each row, or grow when rows come
 //! and go, and what they take could only be estimated.
 //!
@@ -98,15 +102,25 @@ impl Hot {
         found
     }
 
-    /// Keeps the places of those of `keys` that were found, among `n_rows` that there are.
-    pub(super) fn keep(&self, keys: &[RowKey], found: &[Option<Found>], n_rows: u64) {
+    /// Keeps the places of those of `keys` that were found, among `n_rows` that there are. They are what
+    /// was not known of `n_asked` keys.
+    pub(super) fn keep(
+        &self,
+        keys: &[RowKey],
+        found: &[Option<Found>],
+        n_asked: usize,
+        n_rows: u64,
+    ) {
         let Some(mut state) = self.state() else { return };
         let most_bytes = self.shared.most_bytes;
         let mut found =
             keys.iter().zip(found).filter_map(|(key, at)| Some((key, (*at)?))).peekable();
         if found.peek().is_some() {
             let places = state.places.get_or_insert_with(|| Places::within(most_bytes, n_rows));
-            found.for_each(|(key, at)| places.keep(key, at));
+            let n_known = n_asked.saturating_sub(keys.len());
+            let is_passing_by = places.is_full() && n_known.saturating_mul(SAMPLED) < n_asked;
+            let step = if is_passing_by { SAMPLED } else { 1 };
+            found.step_by(step).for_each(|(key, at)| places.keep(key, at));
         }
     }
 
@@ -123,6 +137,9 @@ impl Hot {
         }
     }
 }
+
+/// Of so many rows one is kept where hardly any comes back: where less than that share of keys is known.
+const SAMPLED: usize = 8;
 
 /// No row.
 const NONE: u32 = u32::MAX;
@@ -168,6 +185,10 @@ impl Places {
         self.rows.capacity() * size_of::<Kept>() + self.buckets.capacity() * size_of::<u32>()
     }
 
+    fn is_full(&self) -> bool {
+        self.rows.len() == self.most_rows
+    }
+
     fn recall(&mut self, key: &RowKey) -> Option<Found> {
         let slot = self.find(key)?;
         self.unlink(slot);
@@ -185,15 +206,15 @@ impl Places {
             return;
         }
         let row = Kept { key: *key, position, row, newer: NONE, older: NONE, next: NONE };
-        let slot = if self.rows.len() < self.most_rows {
-            self.rows.push(row);
-            u32::try_from(self.rows.len() - 1).unwrap_or(NONE)
-        } else {
+        let slot = if self.is_full() {
             let oldest = self.oldest;
             self.unlink(oldest);
             self.leave_bucket(oldest);
             self.rows[oldest as usize] = row;
             oldest
+        } else {
+            self.rows.push(row);
+            u32::try_from(self.rows.len() - 1).unwrap_or(NONE)
         };
         self.link(slot);
         let bucket = self.bucket(key);
@@ -337,13 +358,13 @@ mod tests {
     #[test]
     fn who_looks_at_an_older_list_finds_and_keeps_nothing() {
         let old = Hot::new(1 << 20);
-        old.keep(&[key(1)], &[Some(at(7))], 9);
+        old.keep(&[key(1)], &[Some(at(7))], 1, 9);
         assert_eq!(old.recall(&[key(1)]), [Some(at(7))]);
         let new = old.renewed();
         assert_eq!(new.recall(&[key(1)]), [None]);
         assert_eq!(new.stat().bytes, 0);
-        new.keep(&[key(1)], &[Some(at(8))], 9);
-        old.keep(&[key(2)], &[Some(at(9))], 9);
+        new.keep(&[key(1)], &[Some(at(8))], 1, 9);
+        old.keep(&[key(2)], &[Some(at(9))], 1, 9);
         assert_eq!(old.recall(&[key(1), key(2)]), [None, None]);
         assert_eq!(new.recall(&[key(1), key(2)]), [Some(at(8)), None]);
         let HotStat { rows, hits, misses, .. } = new.stat();
@@ -351,12 +372,28 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_pass_by_are_sampled_and_those_that_come_back_are_kept() {
+        let hot = Hot::new(16 * ROW_BYTES as u64);
+        let ask = |numbers: std::ops::Range<u64>| {
+            let keys: Vec<RowKey> = numbers.map(key).collect();
+            let found = hot.recall(&keys);
+            let cold = keys.iter().zip(&found).filter(|(_, found)| found.is_none());
+            let cold: Vec<RowKey> = cold.map(|(key, _)| *key).collect();
+            hot.keep(&cold, &vec![Some(at(1)); cold.len()], keys.len(), 1000);
+            keys.len() - cold.len()
+        };
+        assert_eq!((ask(0..16), ask(0..16)), (0, 16), "there is room for all");
+        assert_eq!((ask(100..164), ask(8..16)), (0, 8), "8 of 64 took the places of the oldest 8");
+        assert_eq!((ask(200..216), ask(200..216), ask(200..216)), (0, 2, 16), "they come back");
+    }
+
+    #[test]
     fn who_finds_them_in_use_does_not_wait() {
         let hot = Hot::new(1 << 20);
-        hot.keep(&[key(1)], &[Some(at(7))], 9);
+        hot.keep(&[key(1)], &[Some(at(7))], 1, 9);
         let in_use = hot.state();
         assert_eq!(hot.recall(&[key(1)]), [None]);
-        hot.keep(&[key(2)], &[Some(at(8))], 9);
+        hot.keep(&[key(2)], &[Some(at(8))], 1, 9);
         drop(in_use);
         assert_eq!(hot.recall(&[key(1), key(2)]), [Some(at(7)), None]);
     }

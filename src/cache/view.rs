@@ -119,7 +119,7 @@ impl View {
         let cold: Vec<RowKey> = cold.map(|(key, _)| *key).collect();
         if !cold.is_empty() {
             let of_cold = self.find_by_index(&cold)?;
-            self.hot.keep(&cold, &of_cold, self.n_rows());
+            self.hot.keep(&cold, &of_cold, keys.len(), self.n_rows());
             let places = found.iter_mut().filter(|found| found.is_none());
             places.zip(of_cold).for_each(|(place, found)| *place = found);
         }
