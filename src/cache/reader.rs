@@ -349,8 +349,13 @@ impl SectionReader {
     /// Asks what is there; once more if segments were replaced meanwhile.
     fn look<T>(&self, read: impl Fn(&View) -> Result<T>) -> Result<T> {
         loop {
-            match read(&self.shared.view()) {
-                Err(e) if e.is_absence() && self.refresh()? => {}
+            let view = self.shared.view();
+            // Another thread may have refreshed it meanwhile.
+            let is_new = || -> Result<bool> {
+                Ok(self.refresh()? || !Arc::ptr_eq(&view, &self.shared.view()))
+            };
+            match read(&view) {
+                Err(e) if e.is_absence() && is_new()? => {}
                 outcome => return outcome,
             }
         }
