@@ -102,18 +102,32 @@ where
     E: From<PlanError>,
     F: FnMut(&Input) -> Result<Vec<u64>, E>,
 {
-    let partition_bytes = partition_bytes.max(1);
-    Partitions { inputs, partition_bytes, cuts, next: 0, cut: None }
+    Partitions { inputs, divider: Divider::new(partition_bytes), cuts }
 }
 
 /// The partitions of a list of inputs, one after another. Ends after the first error.
 #[derive(Debug)]
 pub struct Partitions<'a, F> {
     inputs: &'a [Input],
-    partition_bytes: u64,
+    divider: Divider,
     cuts: F,
-    next: usize,
-    cut: Option<CutFile>,
+}
+
+impl<E, F> Iterator for Partitions<'_, F>
+where
+    E: From<PlanError>,
+    F: FnMut(&Input) -> Result<Vec<u64>, E>,
+{
+    type Item = Result<Planned, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.divider.next(self.inputs, true, &mut self.cuts);
+        if step.is_err() {
+            self.inputs = &[];
+            self.divider = Divider::new(1);
+        }
+        step.transpose()
+    }
 }
 
 /// A file that is being cut.
@@ -138,74 +152,85 @@ impl CutFile {
     }
 }
 
-impl<E, F> Partitions<'_, F>
-where
-    E: From<PlanError>,
-    F: FnMut(&Input) -> Result<Vec<u64>, E>,
-{
-    fn step(&mut self) -> Result<Option<Planned>, E> {
+/// Divides a list that may still grow: it gives what the inputs so far leave no doubt about.
+#[derive(Debug)]
+pub struct Divider {
+    partition_bytes: u64,
+    /// The first input of the open group, and the bytes in it.
+    first: usize,
+    group_bytes: u64,
+    next: usize,
+    cut: Option<CutFile>,
+}
+
+impl Divider {
+    /// Nothing is divided yet.
+    #[must_use]
+    pub fn new(partition_bytes: u64) -> Self {
+        let partition_bytes = partition_bytes.max(1);
+        Self { partition_bytes, first: 0, group_bytes: 0, next: 0, cut: None }
+    }
+
+    /// The next partition of `inputs`, the list so far: at each call that of the one before, and maybe
+    /// more behind it. `None` where what comes behind decides about it; where the list is whole, behind
+    /// the last one.
+    ///
+    /// # Errors
+    /// A list that cannot be planned, and what `cuts` meets.
+    pub fn next<E: From<PlanError>>(
+        &mut self,
+        inputs: &[Input],
+        is_whole: bool,
+        mut cuts: impl FnMut(&Input) -> Result<Vec<u64>, E>,
+    ) -> Result<Option<Planned>, E> {
         if let Some(cut) = &mut self.cut {
             if let Some(range) = cut.next_range() {
                 return Ok(Some(range));
             }
             self.cut = None;
         }
-        let first = self.next;
-        let mut group_bytes = 0_u64;
-        while let Some(input) = self.inputs.get(self.next) {
-            self.check_order(input)?;
+        while let Some(input) = inputs.get(self.next) {
+            self.check_order(inputs, input)?;
             if input.size >= self.partition_bytes {
-                let points = (self.cuts)(input)?;
+                let points = cuts(input)?;
                 if !points.is_empty() {
                     check_cuts(input, &points)?;
                     let points = points.into_iter();
                     let mut cut = CutFile { input: self.next, from: 0, size: input.size, points };
+                    let before = self.close();
                     self.next += 1;
-                    let range = if first == cut.input {
-                        cut.next_range()
-                    } else {
-                        Some(Planned::Group(first..cut.input))
-                    };
+                    self.first = self.next;
+                    let range = before.or_else(|| cut.next_range());
                     self.cut = Some(cut);
                     return Ok(range);
                 }
             }
             self.next += 1;
-            group_bytes = group_bytes.saturating_add(input.size);
+            self.group_bytes = self.group_bytes.saturating_add(input.size);
             if ends_group(&input.path, input.size, self.partition_bytes)
-                || group_bytes >= self.partition_bytes.saturating_mul(4)
+                || self.group_bytes >= self.partition_bytes.saturating_mul(4)
             {
-                break;
+                return Ok(self.close());
             }
         }
-        Ok((first < self.next).then_some(Planned::Group(first..self.next)))
+        Ok(if is_whole { self.close() } else { None })
     }
 
-    fn check_order(&self, input: &Input) -> Result<(), PlanError> {
-        let before = self.next.checked_sub(1).and_then(|i| self.inputs.get(i));
+    /// Ends the open group; `None` where there is nothing in it.
+    fn close(&mut self) -> Option<Planned> {
+        let group = self.first..self.next;
+        (self.first, self.group_bytes) = (self.next, 0);
+        (!group.is_empty()).then_some(Planned::Group(group))
+    }
+
+    fn check_order(&self, inputs: &[Input], input: &Input) -> Result<(), PlanError> {
+        let before = self.next.checked_sub(1).and_then(|i| inputs.get(i));
         match before {
             Some(before) if before.path >= input.path => {
                 Err(PlanError::Order { path: input.path.clone(), before: before.path.clone() })
             }
             _ => Ok(()),
         }
-    }
-}
-
-impl<E, F> Iterator for Partitions<'_, F>
-where
-    E: From<PlanError>,
-    F: FnMut(&Input) -> Result<Vec<u64>, E>,
-{
-    type Item = Result<Planned, E>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let step = self.step();
-        if step.is_err() {
-            self.inputs = &[];
-            self.cut = None;
-        }
-        step.transpose()
     }
 }
 
@@ -379,6 +404,24 @@ mod tests {
                 }
             }
             prop_assert_eq!(joined, inputs);
+        }
+
+        #[test]
+        fn a_list_that_grows_is_divided_as_the_whole_one(
+            inputs in any_inputs(),
+            ends in proptest::collection::vec(0_usize..61, 0..12),
+        ) {
+            let mut ends: Vec<_> = ends.into_iter().map(|n| n.min(inputs.len())).collect();
+            ends.sort_unstable();
+            let mut divider = Divider::new(1_000);
+            let mut grown = Vec::new();
+            for (end, is_whole) in ends.into_iter().map(|n| (n, false)).chain([(inputs.len(), true)]) {
+                while let Some(planned) = divider.next(&inputs[..end], is_whole, some_cuts).unwrap() {
+                    grown.push(planned);
+                }
+            }
+            let whole: Result<Vec<_>, PlanError> = partitions(&inputs, 1_000, some_cuts).collect();
+            prop_assert_eq!(grown, whole.unwrap());
         }
 
         #[test]

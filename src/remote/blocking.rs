@@ -112,6 +112,6 @@ impl<T> Drop for Pending<T> {
     }
 }
 
-fn ended(url: &str, why: String) -> RemoteError {
+pub(super) fn ended(url: &str, why: String) -> RemoteError {
     RemoteError::of("ask", url, RemoteErrorKind::Other, Some(why))
 }

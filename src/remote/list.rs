@@ -20,14 +20,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::TryStreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::DELIMITER;
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
 
-use super::blocking::Pending;
+use super::pages::{Pages, Paying, Room, Tell, Told};
 use super::read::Object;
 use super::{Remote, RemoteError, RemoteErrorKind};
 
 /// Most pages that are asked for at once.
 const AT_ONCE: usize = 16;
+/// Objects that are told at once where a store has no pages.
+const PAGE: usize = 1_000;
 /// Most folders within one another that are looked at to cut a listing.
 const MOST_LEVELS: usize = 32;
 
@@ -43,45 +47,107 @@ impl Remote {
         start: &str,
         take: impl Fn(String, Object) -> Option<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>, RemoteError> {
-        let (remote, below, start) = (self.clone(), below.to_owned(), start.to_owned());
-        let asked = async move {
-            let take = Arc::new(take);
-            if let Some(pages) = remote.pages() {
-                let folder = remote.path(&below);
-                let folder = folder.as_ref();
-                let slash = if folder.is_empty() { "" } else { DELIMITER };
-                let prefix = format!("{folder}{slash}{start}");
-                let lister = Lister {
-                    remote: remote.clone(),
-                    pages: Arc::clone(pages),
-                    prefix,
-                    below: below.clone(),
-                    idle: Arc::new(AtomicUsize::new(0)),
-                    take: Arc::clone(&take),
-                };
-                if let Some(taken) = lister.list().await? {
-                    return Ok(taken);
-                }
-            }
-            remote.list_as_it_comes(&below, &*take).await
-        };
-        Pending::new(self.url().to_owned(), asked)?.wait()
-    }
-
-    async fn list_as_it_comes<T>(
-        &self,
-        below: &str,
-        take: &(impl Fn(String, Object) -> Option<T> + Sync),
-    ) -> Result<Vec<T>, RemoteError> {
+        let asked = self.asked(below, start, None, None, take);
+        let quit = CancellationToken::new();
+        let mut pages = Pages::new(self.url().to_owned(), quit, |tell| asked.tell(tell))?;
         let mut taken = Vec::new();
-        let mut listing = self.store().list(Some(&self.path(below)));
-        let refused = |e| self.error("list", below, &e);
-        while let Some(found) = listing.try_next().await.map_err(refused)? {
-            if let Some(relative) = self.relative(&found.location) {
-                taken.extend(take(relative, Object::of(&found)));
+        loop {
+            match pages.wait()? {
+                Told::More(page) | Told::Last(page) => taken.extend(page),
+                Told::Anew => taken.clear(),
+                Told::End => return Ok(taken),
             }
         }
-        Ok(taken)
+    }
+
+    /// What is to be listed; nothing but what stands behind the object `behind`, where one is named.
+    pub(super) fn asked<T, F>(
+        &self,
+        below: &str,
+        start: &str,
+        behind: Option<&str>,
+        paying: Option<Paying<T>>,
+        take: F,
+    ) -> Asked<T, F> {
+        let folder = self.path(below);
+        let folder = folder.as_ref();
+        let slash = if folder.is_empty() { "" } else { DELIMITER };
+        let range = behind.map_or_else(Range::default, |path| {
+            let after = self.path(path).to_string();
+            Range { first: format!("{after}\0"), end: None, after: Some(after) }
+        });
+        Asked {
+            remote: self.clone(),
+            below: below.to_owned(),
+            prefix: format!("{folder}{slash}{start}"),
+            range,
+            paying,
+            take: Arc::new(take),
+        }
+    }
+}
+
+/// What is to be listed.
+pub(super) struct Asked<T, F> {
+    remote: Remote,
+    below: String,
+    prefix: String,
+    range: Range,
+    paying: Option<Paying<T>>,
+    take: Arc<F>,
+}
+
+impl<T, F> Asked<T, F>
+where
+    T: Send + 'static,
+    F: Fn(String, Object) -> Option<T> + Send + Sync + 'static,
+{
+    /// Lists it.
+    pub(super) async fn tell(self, tell: Tell<T>) -> Result<(), RemoteError> {
+        let Self { remote, below, prefix, range, paying, take } = self;
+        if let Some(pages) = remote.pages() {
+            let lister = Lister {
+                remote: remote.clone(),
+                pages: Arc::clone(pages),
+                prefix,
+                below: below.clone(),
+                idle: Arc::new(AtomicUsize::new(0)),
+                paying: paying.clone(),
+                take: Arc::clone(&take),
+            };
+            if lister.tell(range, &tell).await? {
+                return Ok(());
+            }
+        }
+        // Whoever asked may have gone.
+        tell.send(Ok(Told::Anew)).await.ok();
+        let mut listing = remote.store().list(Some(&remote.path(&below)));
+        let refused = |e| remote.error("list", &below, &e);
+        let mut page = Vec::new();
+        while let Some(found) = listing.try_next().await.map_err(refused)? {
+            if let Some(relative) = remote.relative(&found.location) {
+                page.extend(take(relative, Object::of(&found)));
+            }
+            if page.len() >= PAGE {
+                let page = std::mem::take(&mut page);
+                pay(price(paying.as_ref(), &page)).await;
+                tell.send(Ok(Told::More(page))).await.ok();
+            }
+        }
+        tell.send(Ok(Told::More(page))).await.ok();
+        Ok(())
+    }
+}
+
+/// What a page takes, and where.
+fn price<T>(paying: Option<&Paying<T>>, page: &[T]) -> Option<(Room, u64)> {
+    paying.map(|Paying { room, weigh }| (room.clone(), page.iter().map(weigh).sum()))
+}
+
+/// Takes room for a page.
+async fn pay(price: Option<(Room, u64)>) {
+    if let Some((room, bytes)) = price {
+        room.wait(bytes).await;
     }
 }
 
@@ -94,17 +160,33 @@ struct Range {
     after: Option<String>,
 }
 
-/// What became of a part.
-struct Listed<T> {
-    first: String,
-    taken: Vec<T>,
-    /// What is left of it.
-    rest: Vec<Range>,
-    is_ordered: bool,
+/// What is heard of the part that begins with a key.
+enum Heard<T> {
+    Page(Vec<T>),
+    /// The last page: it is listed, but for what is left of it.
+    Over(Vec<T>, Vec<Range>),
+    /// Its keys are in no order.
+    Unordered,
+    Failed(RemoteError),
+}
+
+/// Where it is heard.
+type Say<T> = mpsc::Sender<(String, Heard<T>)>;
+
+/// A part of a listing that was not told to its end.
+struct Part<T> {
+    pages: VecDeque<Vec<T>>,
+    is_over: bool,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self { pages: VecDeque::new(), is_over: false }
+    }
 }
 
 /// Lists what begins with a prefix.
-struct Lister<F> {
+struct Lister<T, F> {
     remote: Remote,
     pages: Arc<dyn PaginatedListStore>,
     prefix: String,
@@ -112,10 +194,11 @@ struct Lister<F> {
     below: String,
     /// Requests that may be made beside those that are.
     idle: Arc<AtomicUsize>,
+    paying: Option<Paying<T>>,
     take: Arc<F>,
 }
 
-impl<F> Clone for Lister<F> {
+impl<T, F> Clone for Lister<T, F> {
     fn clone(&self) -> Self {
         Self {
             remote: self.remote.clone(),
@@ -123,55 +206,94 @@ impl<F> Clone for Lister<F> {
             prefix: self.prefix.clone(),
             below: self.below.clone(),
             idle: Arc::clone(&self.idle),
+            paying: self.paying.clone(),
             take: Arc::clone(&self.take),
         }
     }
 }
 
-impl<F> Lister<F> {
-    /// Everything in order; `None` where the store lists out of order.
-    async fn list<T: Send + 'static>(self) -> Result<Option<Vec<T>>, RemoteError>
-    where
-        F: Fn(String, Object) -> Option<T> + Send + Sync + 'static,
-    {
-        let mut waiting = VecDeque::from([Range::default()]);
+impl<T, F> Lister<T, F>
+where
+    T: Send + 'static,
+    F: Fn(String, Object) -> Option<T> + Send + Sync + 'static,
+{
+    /// Tells everything in order; `false` where the store lists out of order.
+    async fn tell(self, range: Range, tell: &Tell<T>) -> Result<bool, RemoteError> {
+        let (say, mut heard) = mpsc::channel(AT_ONCE);
+        // The first of them is the one that is told.
+        let mut parts = BTreeMap::from([(range.first.clone(), Part::default())]);
+        let mut waiting = VecDeque::from([range]);
         let mut tasks = JoinSet::new();
-        let mut parts = BTreeMap::new();
         loop {
+            while let Some(ended) = tasks.try_join_next() {
+                self.joined(ended)?;
+            }
             while tasks.len() < AT_ONCE
                 && let Some(range) = waiting.pop_front()
             {
-                let lister = self.clone();
-                tasks.spawn(async move { lister.list_range(range).await });
+                let (lister, say) = (self.clone(), say.clone());
+                tasks.spawn(async move { lister.list_range(range, &say).await });
             }
             let busy = tasks.len() + waiting.len();
             self.idle.store(AT_ONCE.saturating_sub(busy), Ordering::Relaxed);
-            let Some(ended) = tasks.join_next().await else { break };
-            let ended = ended.map_err(|e| {
-                let kind = RemoteErrorKind::Other;
-                RemoteError::of("list", self.remote.show(&self.below), kind, Some(e.to_string()))
-            })?;
-            let Listed { first, taken, rest, is_ordered } = ended?;
-            if !is_ordered {
-                return Ok(None);
+            while let Some(mut part) = parts.pop_first() {
+                while let Some(page) = part.1.pages.pop_front() {
+                    let is_last = part.1.is_over && part.1.pages.is_empty() && parts.is_empty();
+                    let told = if is_last { Told::Last(page) } else { Told::More(page) };
+                    // Whoever asked may have gone.
+                    tell.send(Ok(told)).await.ok();
+                }
+                if !part.1.is_over {
+                    parts.insert(part.0, part.1);
+                    break;
+                }
             }
-            parts.insert(first, taken);
-            waiting.extend(rest);
+            if parts.is_empty() {
+                return Ok(true);
+            }
+            let (first, said) = tokio::select! { biased;
+                Some(said) = heard.recv() => said,
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
+                    self.joined(ended)?;
+                    continue;
+                }
+            };
+            let part = parts.entry(first).or_default();
+            match said {
+                Heard::Page(page) => part.pages.push_back(page),
+                Heard::Over(page, rest) => {
+                    part.is_over = true;
+                    part.pages.push_back(page);
+                    for range in rest {
+                        parts.insert(range.first.clone(), Part::default());
+                        waiting.push_back(range);
+                    }
+                }
+                Heard::Unordered => return Ok(false),
+                Heard::Failed(error) => return Err(error),
+            }
         }
-        let mut all = Vec::with_capacity(parts.values().map(Vec::len).sum());
-        for (_, part) in parts {
-            all.extend(part);
-        }
-        Ok(Some(all))
+    }
+
+    fn joined(&self, ended: Result<(), JoinError>) -> Result<(), RemoteError> {
+        ended.map_err(|e| {
+            let kind = RemoteErrorKind::Other;
+            RemoteError::of("list", self.remote.show(&self.below), kind, Some(e.to_string()))
+        })
+    }
+
+    /// Lists a part and says what is found.
+    async fn list_range(&self, range: Range, say: &Say<T>) {
+        let first = range.first.clone();
+        let heard = self.list_until_cut(range, say).await.unwrap_or_else(Heard::Failed);
+        // Whoever listens may have gone.
+        say.send((first, heard)).await.ok();
     }
 
     /// Lists a part to its end, or until it can be cut for requests that may be made.
-    async fn list_range<T>(&self, range: Range) -> Result<Listed<T>, RemoteError>
-    where
-        F: Fn(String, Object) -> Option<T>,
-    {
+    async fn list_until_cut(&self, range: Range, say: &Say<T>) -> Result<Heard<T>, RemoteError> {
         let Range { first, end, after } = range;
-        let (mut taken, mut last) = (Vec::new(), first.clone());
+        let mut last = first.clone();
         let mut next = PaginatedListOptions { offset: after, ..Default::default() };
         // A folder in which there was nothing to cut.
         let mut whole = None;
@@ -179,6 +301,7 @@ impl<F> Lister<F> {
             let PaginatedListResult { result, page_token } = self.page(&self.prefix, next).await?;
             let mut is_over = page_token.is_none();
             let mut can_be_cut = false;
+            let mut taken = Vec::with_capacity(result.objects.len());
             for found in result.objects {
                 let key = found.location.as_ref();
                 // What stands for a folder is shown without the slash by which it is in order.
@@ -192,7 +315,7 @@ impl<F> Lister<F> {
                     break;
                 }
                 if !is_folder && key < last.as_str() {
-                    return Ok(Listed { first, taken, rest: Vec::new(), is_ordered: false });
+                    return Ok(Heard::Unordered);
                 }
                 can_be_cut = !is_folder;
                 if !is_folder {
@@ -202,13 +325,17 @@ impl<F> Lister<F> {
                     taken.extend((self.take)(relative, Object::of(&found)));
                 }
             }
+            pay(price(self.paying.as_ref(), &taken)).await;
             if is_over {
-                return Ok(Listed { first, taken, rest: Vec::new(), is_ordered: true });
+                return Ok(Heard::Over(taken, Vec::new()));
+            }
+            if !taken.is_empty() {
+                say.send((first.clone(), Heard::Page(taken))).await.ok();
             }
             if can_be_cut && whole.as_deref() != Some(folder_of(&last)) {
                 let rest = self.cut(&last, end.as_deref()).await;
                 if !rest.is_empty() {
-                    return Ok(Listed { first, taken, rest, is_ordered: true });
+                    return Ok(Heard::Over(Vec::new(), rest));
                 }
                 if self.idle.load(Ordering::Relaxed) > 0 {
                     whole = Some(folder_of(&last).to_owned());
@@ -361,7 +488,29 @@ mod tests {
         meta.version.clone().unwrap_or_else(|| meta.location.to_string())
     }
 
-    fn lister(keys: BTreeSet<String>, page: usize, prefix: &str) -> (Lister<Take>, Arc<Pages>) {
+    type Listing = Lister<String, Take>;
+
+    /// Everything in order, and how many pages it came in.
+    fn told(lister: Listing, range: Range) -> Option<(Vec<String>, usize)> {
+        let (tell, told) = async_channel::bounded(1);
+        let all = async move {
+            let (mut all, mut n_pages) = (Vec::new(), 0);
+            while let Ok(Ok(Told::More(page) | Told::Last(page))) = told.recv().await {
+                all.extend(page);
+                n_pages += 1;
+            }
+            (all, n_pages)
+        };
+        let telling = async move { lister.tell(range, &tell).await.unwrap() };
+        let (is_ordered, all) = wait(async { futures::join!(telling, all) });
+        is_ordered.then_some(all)
+    }
+
+    fn all(lister: Listing) -> Option<Vec<String>> {
+        told(lister, Range::default()).map(|(all, _)| all)
+    }
+
+    fn lister(keys: BTreeSet<String>, page: usize, prefix: &str) -> (Listing, Arc<Pages>) {
         let pages = Pages { keys, page, is_ordered: true, asked: Mutex::default() };
         let pages = Arc::new(pages);
         let lister = Lister {
@@ -370,6 +519,7 @@ mod tests {
             prefix: prefix.to_owned(),
             below: String::new(),
             idle: Arc::default(),
+            paying: None,
             take: Arc::new((|path, _| Some(path)) as Take),
         };
         (lister, pages)
@@ -386,18 +536,52 @@ mod tests {
         let keys = |n: usize| (0..n).map(|i| format!("p/{:03}/{i:06}", i / 300)).collect();
         let (long, pages) = lister(keys(30_000), 100, "p/");
         let want: Vec<String> = pages.keys.iter().cloned().collect();
-        assert_eq!(wait(long.list()).unwrap().unwrap(), want);
+        assert_eq!(all(long).unwrap(), want);
         let asked = pages.asked.lock().unwrap();
         let n_cuts = asked.iter().filter(|(_, is_cut)| *is_cut).count();
         assert!(n_cuts >= 1, "{n_cuts}");
         assert!(asked.len() < 400, "{} requests for 300 pages", asked.len());
         let (short, pages) = lister(keys(100), 100, "p/");
-        assert_eq!(wait(short.list()).unwrap().unwrap().len(), 100);
+        assert_eq!(all(short).unwrap().len(), 100);
         assert_eq!(pages.asked.lock().unwrap().len(), 1);
         let flat = (0..1_000).map(|i| format!("p/{i:06}")).collect();
         let (flat, pages) = lister(flat, 100, "p/");
-        assert_eq!(wait(flat.list()).unwrap().unwrap().len(), 1_000);
+        assert_eq!(all(flat).unwrap().len(), 1_000);
         assert_eq!(pages.asked.lock().unwrap().len(), 11, "a flat one is looked at once");
+    }
+
+    #[test]
+    fn a_listing_goes_on_behind_any_object() {
+        let keys: BTreeSet<String> = (0..900).map(|i| format!("p/{:02}/{i:06}", i / 100)).collect();
+        for after in ["p/00/000000", "p/03/000399", "p/04/000", "p/08/000899", "p/zz"] {
+            let (lister, pages) = lister(keys.clone(), 100, "p/");
+            let range =
+                Range { first: format!("{after}\0"), end: None, after: Some(after.to_owned()) };
+            let (got, _) = told(lister, range).unwrap();
+            let want: Vec<_> = keys.iter().filter(|key| key.as_str() > after).cloned().collect();
+            assert_eq!(got, want, "{after}");
+            let n_asked = pages.asked.lock().unwrap().len();
+            assert!(n_asked <= want.len().div_ceil(100) + 12, "{after}: {n_asked} requests");
+        }
+    }
+
+    #[test]
+    fn pages_are_told_before_later_ones_are_there() {
+        let keys = (0..5_000).map(|i| format!("p/{:02}/{i:06}", i / 100)).collect();
+        let (lister, pages) = lister(keys, 100, "p/");
+        let (tell, told) = async_channel::bounded(1);
+        wait(async {
+            let listing = lister.tell(Range::default(), &tell);
+            let first = told.recv();
+            futures::pin_mut!(listing, first);
+            let futures::future::Either::Right((Ok(Ok(Told::More(page))), _)) =
+                futures::future::select(listing, first).await
+            else {
+                panic!("the first page is not told");
+            };
+            assert_eq!(page.len(), 100);
+        });
+        assert!(pages.asked.lock().unwrap().len() < 25);
     }
 
     #[test]
@@ -410,7 +594,7 @@ mod tests {
             is_ordered: false,
             asked: Mutex::default(),
         };
-        assert!(wait(Lister { pages: Arc::new(pages), ..lister }.list()).unwrap().is_none());
+        assert!(all(Lister { pages: Arc::new(pages), ..lister }).is_none());
     }
 
     proptest! {
@@ -430,7 +614,9 @@ mod tests {
             let folders = keys.iter().filter_map(|key| Some(key.strip_suffix('/')?.to_owned()));
             let folders: BTreeSet<String> = folders.collect();
             let (lister, _) = lister(keys, page, prefix);
-            let mut got = wait(lister.list()).unwrap().unwrap();
+            let mut got = all(lister).unwrap();
+            let objects = got.iter().filter(|path| !folders.contains(*path));
+            prop_assert!(objects.is_sorted());
             let n_objects = got.iter().filter(|path| !folders.contains(*path)).count();
             prop_assert_eq!(n_objects, want.iter().filter(|it| !folders.contains(*it)).count());
             for all in [&mut want, &mut got] {

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use super::arrow_table::{ArrowTable, footer_range};
 use super::columnar::{Selected, at_multiples, plain_schema};
 use super::input::Folder;
+use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::settings::Size;
 use super::table::{Flaw, Format, Table, TableReader, digests};
@@ -27,6 +28,7 @@ use super::{
     SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
+use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "arrow",
@@ -95,6 +97,15 @@ impl Format for ArrowIpc {
 impl Source for ArrowIpc {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
         self.listing.list()
+    }
+
+    fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        self.listing.pages(behind, pace, weigh)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

@@ -31,6 +31,7 @@ use super::csv_reader::Reader;
 use super::csv_records::{
     CHUNK_BYTES, Dialect, Flaw, LineEnd, Records, line_cuts, line_of, quoted_cuts,
 };
+use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::value_type::{Inference, ValueType};
 use super::{
@@ -38,6 +39,7 @@ use super::{
     ROW_TOO_LARGE, SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
+use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "csv",
@@ -372,6 +374,15 @@ fn first_twice(names: &[String]) -> Option<&String> {
 impl Source for Csv {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
         self.listing.list()
+    }
+
+    fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        self.listing.pages(behind, pace, weigh)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

@@ -30,6 +30,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::input::{PartDigests, misfit};
+use super::input_pages::InputPages;
 use super::listing::{Listing, folder_of};
 use super::pattern::name_glob;
 use super::siblings::{KEPT_BYTES, Siblings, check_text};
@@ -38,6 +39,7 @@ use super::{
     SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::{Batch, Event, Provenance, Restart, Run};
+use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "files",
@@ -153,6 +155,15 @@ fn columns(settings: &Settings, pattern: Option<&Regex>) -> Result<SchemaRef, Se
 impl Source for Files {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
         self.listing.list()
+    }
+
+    fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        self.listing.pages(behind, pace, weigh)
     }
 
     fn side_inputs(&self, inputs: &[Input]) -> Result<Vec<Input>, SourceError> {

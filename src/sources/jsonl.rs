@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::content::{Compression, Contents};
 use super::csv_records::{LineEnd, line_cuts, line_of};
 use super::input::Folder;
+use super::input_pages::InputPages;
 use super::jsonl_checked::checked;
 use super::jsonl_lines::{CHUNK_BYTES, Lines, Next};
 use super::jsonl_reader::{Reader, too_long};
@@ -38,6 +39,7 @@ use super::{
     Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
+use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "jsonl",
@@ -192,6 +194,15 @@ impl Jsonl {
 impl Source for Jsonl {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
         self.listing.list()
+    }
+
+    fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        self.listing.pages(behind, pace, weigh)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

@@ -17,10 +17,12 @@ use globset::GlobMatcher;
 use walkdir::WalkDir;
 
 use super::input::{Folder, as_input, io};
+use super::input_pages::InputPages;
 use super::object_listing;
 use super::pattern::{Glob, Pattern};
 use super::{SettingsError, SourceError, SourceSpec};
 use crate::inputs::Input;
+use crate::remote::Pace;
 
 /// The paths of a source and the folder that they are relative to.
 #[derive(Debug, Clone)]
@@ -71,6 +73,25 @@ impl Listing {
         found.dedup_by(|a, b| a.path == b.path);
         found.shrink_to_fit();
         Ok(found)
+    }
+
+    /// The same as they are found, behind the path `behind`; `None` where they are not listed in order,
+    /// page by page: files here, and places that only name some.
+    ///
+    /// # Errors
+    /// It cannot be begun.
+    pub(super) fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        match (self.folder.remote(), self.patterns.as_slice()) {
+            (Some(remote), [Pattern { glob: Some(glob), .. }]) => {
+                object_listing::pages(remote, glob, behind, pace, weigh)
+            }
+            _ => Ok(None),
+        }
     }
 
     fn list_files(&self) -> Result<Vec<Input>, SourceError> {

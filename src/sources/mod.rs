@@ -31,6 +31,7 @@ mod draft;
 mod files;
 mod idx;
 pub mod input;
+mod input_pages;
 mod jsonl;
 mod jsonl_checked;
 mod jsonl_columns;
@@ -68,7 +69,8 @@ use serde_json::Value;
 pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
 use crate::batch::{Batch, Behind, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part};
-use crate::remote::RemoteError;
+use crate::remote::{Pace, RemoteError};
+pub use input_pages::{Found, InputPages, is_settled};
 pub use rejects::BadRowAt;
 pub(crate) use settings::Size;
 pub use settings::parse as parse_settings;
@@ -103,6 +105,21 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// A folder that cannot be read; a root that is not there.
     fn list(&self) -> Result<Vec<Input>, SourceError>;
+
+    /// The inputs as they are found, behind the path `behind`, where the place tells them in order before
+    /// the list is whole; each takes as much room as `weigh` says. `None` where [`Source::list`] is the
+    /// only way.
+    ///
+    /// # Errors
+    /// As [`Source::list`], of which most are told later.
+    fn pages(
+        &self,
+        _behind: Option<&str>,
+        _pace: &Pace,
+        _weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        Ok(None)
+    }
 
     /// Files that decide values of these inputs' rows beside the inputs, sorted by path.
     ///

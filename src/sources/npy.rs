@@ -26,6 +26,7 @@ use super::array_files::{Arrays, Format, cut_points, damaged};
 use super::array_rows::RowReader;
 use super::arrays::{ArrayHead, head_bytes, refused};
 use super::content::{Compression, Content, Contents};
+use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::npy_files::FileReader;
 use super::npy_header::{MAGIC_BYTES, length_bytes, parse, text_bytes};
@@ -34,6 +35,7 @@ use super::{
     SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
+use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "npy",
@@ -123,6 +125,15 @@ impl Npy {
 impl Source for Npy {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
         self.listing.list()
+    }
+
+    fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        self.listing.pages(behind, pace, weigh)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

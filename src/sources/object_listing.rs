@@ -9,10 +9,11 @@
 use globset::GlobMatcher;
 
 use super::SourceError;
+use super::input_pages::InputPages;
 use super::object::as_input;
 use super::pattern::{Glob, Pattern};
 use crate::inputs::Input;
-use crate::remote::{Remote, RemoteError, RemoteErrorKind, Scheme};
+use crate::remote::{Object, Pace, Remote, RemoteError, RemoteErrorKind, Scheme};
 
 /// The objects at `remote` that the patterns of `source` mean, in no order.
 pub(super) fn list(
@@ -50,20 +51,59 @@ fn below(remote: &Remote, glob: &Glob) -> Result<Vec<Input>, SourceError> {
         let said = "a web server does not list: name each file in `path`".to_owned();
         return Err(RemoteError::of("list", remote.url(), kind, Some(said)).into());
     }
+    let found = remote.list(&glob.base, &glob.start, taking(glob))?;
+    Ok(settled(found))
+}
+
+/// The objects that a glob means, as they are found behind the path `behind`; `None` where they are not
+/// listed page by page.
+pub(super) fn pages(
+    remote: &Remote,
+    glob: &Glob,
+    behind: Option<&str>,
+    pace: &Pace,
+    weigh: fn(&Input) -> u64,
+) -> Result<Option<InputPages>, SourceError> {
+    let meant = (glob.base.as_str(), glob.start.as_str());
+    let pages = remote.list_pages(meant, behind, pace, weigh, taking(glob))?;
+    Ok(pages.map(|pages| InputPages::new(pages, behind.unwrap_or_default())))
+}
+
+/// Takes the objects that a glob means.
+fn taking(glob: &Glob) -> impl Fn(String, Object) -> Option<Input> + Send + Sync + 'static {
     let meant = glob.clone();
-    let mut found = remote.list(&glob.base, &glob.start, move |path, object| {
-        meant.matches(&path).then(|| as_input(path, &object))
-    })?;
+    move |path, object| meant.matches(&path).then(|| as_input(path, &object))
+}
+
+/// The list of these objects: sorted by path, each once, without what stands for folders.
+pub(super) fn settled(mut found: Vec<Input>) -> Vec<Input> {
     sort(&mut found);
-    let is_folder = |input: &Input| {
+    let folders = found.iter().filter(|input| is_folder(input, &found));
+    let folders: Vec<String> = folders.map(|input| input.path.clone()).collect();
+    // An object that is not empty stands for itself, whatever else has its name.
+    found.retain(|input| input.size > 0 || folders.binary_search(&input.path).is_err());
+    found.dedup_by(|a, b| a.path == b.path);
+    found.shrink_to_fit();
+    found
+}
+
+/// Whether something in a sorted list stands for a folder.
+pub(super) fn has_folders(found: &[Input]) -> bool {
+    found.iter().any(|input| is_folder(input, found))
+}
+
+fn is_folder(input: &Input, found: &[Input]) -> bool {
+    let inside = || {
         let inside = format!("{}/", input.path);
         let at = found.partition_point(|other| other.path < inside);
-        input.size == 0 && found.get(at).is_some_and(|other| other.path.starts_with(&inside))
+        found.get(at).is_some_and(|other| other.path.starts_with(&inside))
     };
-    let folders: Vec<String> =
-        found.iter().filter(|input| is_folder(input)).map(|input| input.path.clone()).collect();
-    found.retain(|input| folders.binary_search(&input.path).is_err());
-    Ok(found)
+    input.size == 0 && inside()
+}
+
+/// Whether a path lies in the folder at `folder`.
+pub(super) fn is_inside(folder: &str, path: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Sorts by path. What is sorted already, as stores list, takes no memory.

@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use super::columnar::{Selected, at_multiples, plain_schema};
 use super::input::Folder;
+use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::parquet_footer::{footer, footer_range, n_rows};
 use super::parquet_table::ParquetTable;
@@ -28,6 +29,7 @@ use super::{
     SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
+use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "parquet",
@@ -101,6 +103,15 @@ impl Format for Parquet {
 impl Source for Parquet {
     fn list(&self) -> Result<Vec<Input>, SourceError> {
         self.listing.list()
+    }
+
+    fn pages(
+        &self,
+        behind: Option<&str>,
+        pace: &Pace,
+        weigh: fn(&Input) -> u64,
+    ) -> Result<Option<InputPages>, SourceError> {
+        self.listing.pages(behind, pace, weigh)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

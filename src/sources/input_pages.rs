@@ -1,0 +1,205 @@
+//! Inputs in object stores as they are listed: told in order before the list is whole.
+//!
+//! Leaves out: who asks in how many requests (`remote`).
+//!
+//! Invariants:
+//! 1. What is told is sorted by path, each once. What turns out to belong among it is told at the end.
+//! 2. Whatever was told and came late, settled, is what [`super::Source::list`] gives.
+
+use super::SourceError;
+use super::object_listing::{has_folders, is_inside};
+use crate::inputs::Input;
+use crate::remote::{Pages, Told};
+
+/// What is found next.
+#[derive(Debug)]
+pub enum Found {
+    /// What stands behind all that was found before.
+    More(Vec<Input>),
+    /// There is no more.
+    End,
+}
+
+/// Whether a list that was told to its end is the one that `Source::list` gives: nothing in it stands for
+/// a folder.
+#[must_use]
+pub fn is_settled(told: &[Input]) -> bool {
+    !has_folders(told)
+}
+
+/// The inputs of a source, as they are found.
+#[derive(Debug)]
+pub struct InputPages {
+    pages: Pages<Input>,
+    order: Order,
+    is_over: bool,
+}
+
+impl InputPages {
+    /// Those that `pages` tell, behind the path `last`.
+    pub(super) fn new(pages: Pages<Input>, last: &str) -> Self {
+        let order = Order { held: None, last: last.to_owned(), is_kept: true };
+        Self { pages, order, is_over: false }
+    }
+
+    /// Whether all that was found so far was told in order.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.order.is_kept
+    }
+
+    /// Whether it is known that nothing more is found.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Waits for what is found next.
+    ///
+    /// # Errors
+    /// The store's; it was ended before its end.
+    pub fn wait(&mut self) -> Result<Found, SourceError> {
+        while !self.is_over {
+            let more = match self.pages.wait()? {
+                Told::More(page) => self.order.page(page),
+                Told::Last(page) => {
+                    self.is_over = true;
+                    let mut more = self.order.page(page);
+                    more.extend(self.order.end());
+                    more
+                }
+                Told::Anew => {
+                    self.order.is_kept = false;
+                    Vec::new()
+                }
+                Told::End => {
+                    self.is_over = true;
+                    self.order.end()
+                }
+            };
+            if !more.is_empty() || !self.is_in_order() {
+                return Ok(Found::More(more));
+            }
+        }
+        Ok(Found::End)
+    }
+}
+
+/// Puts in order what comes in order of keys, in which a folder has a slash at its end.
+#[derive(Debug)]
+struct Order {
+    /// The last one, which may stand for a folder, as the next will tell.
+    held: Option<Input>,
+    /// The last path that was told.
+    last: String,
+    /// Whether nothing came too late.
+    is_kept: bool,
+}
+
+impl Order {
+    /// What can be told when a page has come.
+    fn page(&mut self, page: Vec<Input>) -> Vec<Input> {
+        let mut more = Vec::with_capacity(page.len() + 1);
+        for input in page {
+            if let Some(held) = self.held.take()
+                && held.path != input.path
+                && !is_inside(&held.path, &input.path)
+            {
+                self.put(held, &mut more);
+            }
+            if input.size == 0 {
+                self.held = Some(input);
+            } else {
+                self.put(input, &mut more);
+            }
+        }
+        if let Some(input) = more.last() {
+            self.last.clone_from(&input.path);
+        }
+        more
+    }
+
+    fn end(&mut self) -> Vec<Input> {
+        let mut more = Vec::new();
+        if let Some(held) = self.held.take() {
+            self.put(held, &mut more);
+        }
+        more
+    }
+
+    fn put(&mut self, input: Input, more: &mut Vec<Input>) {
+        let last = more.last().map_or(&self.last, |input| &input.path);
+        if *last < input.path {
+            more.push(input);
+        } else {
+            self.is_kept = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use proptest::prelude::*;
+
+    use super::super::object_listing::settled;
+    use super::*;
+
+    fn input(key: &str, size: u64) -> Input {
+        let modified = SystemTime::UNIX_EPOCH;
+        let path = key.trim_end_matches('/').to_owned();
+        Input { path, size, modified, changed: Some(modified) }
+    }
+
+    /// What is told of keys in the order in which stores list them, if it is all.
+    fn told(keys: &[(&str, u64)], page: usize) -> (Vec<Input>, bool) {
+        let mut order = Order { held: None, last: String::new(), is_kept: true };
+        let mut told = Vec::new();
+        for page in keys.chunks(page) {
+            told.extend(order.page(page.iter().map(|(key, size)| input(key, *size)).collect()));
+        }
+        told.extend(order.end());
+        assert!(told.is_sorted_by(|a, b| a.path < b.path));
+        let is_all = order.is_kept && is_settled(&told);
+        (told, is_all)
+    }
+
+    #[test]
+    fn what_stands_for_a_folder_is_not_told_and_what_proves_to_be_one_is_found_out() {
+        for (name, keys, want, is_all) in [
+            ("folder", &[("a/", 0), ("a/x", 1), ("b", 1)][..], &["a/x", "b"][..], true),
+            ("twice", &[("a/", 0), ("a/", 0), ("a/x", 1)], &["a/x"], true),
+            ("empty", &[("a", 0), ("b", 0), ("c", 1)], &["a", "b", "c"], true),
+            ("last", &[("a", 1), ("b", 0)], &["a", "b"], true),
+            ("inner", &[("a/", 0), ("a/b/", 0), ("a/b/x", 1)], &["a/b/x"], true),
+            ("behind others", &[("a-1", 1), ("a/", 0), ("a/x", 1)], &["a-1", "a/x"], true),
+            ("late", &[("a-1", 1), ("a/", 0), ("b", 1)], &["a-1", "b"], false),
+            ("both", &[("a", 0), ("a-1", 1), ("a/x", 1)], &["a", "a-1", "a/x"], false),
+        ] {
+            for page in 1..4 {
+                let (told, is_told) = told(keys, page);
+                let paths: Vec<_> = told.iter().map(|input| input.path.as_str()).collect();
+                assert_eq!(paths, want, "{name}");
+                assert_eq!(is_told, is_all, "{name}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_in_order_is_the_whole_list(
+            keys in proptest::collection::btree_map(
+                "([ab.!]{1,2}/){0,3}[ab.~0]{1,2}/?", 0_u64..3, 0..60,
+            ),
+            page in 1_usize..9,
+        ) {
+            let size = |key: &str, size: u64| if key.ends_with('/') { 0 } else { size };
+            let keys: Vec<_> =
+                keys.iter().map(|(key, n)| (key.as_str(), size(key, *n))).collect();
+            let whole = settled(keys.iter().map(|(key, size)| input(key, *size)).collect());
+            let (told, is_all) = told(&keys, page);
+            prop_assert!(!is_all || told == whole, "{told:?} {whole:?}");
+        }
+    }
+}
