@@ -51,12 +51,7 @@ impl Progress {
             ProgressMode::Bar => ProgressBar::new(0),
             _ => ProgressBar::hidden(),
         };
-        let style = ProgressStyle::with_template(
-            "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}  {msg}",
-        );
-        if let Ok(style) = style {
-            bar.set_style(style);
-        }
+        bar.set_style(style(false));
         Arc::new(Self { mode, live, bar, began: Instant::now(), lines: Mutex::new(()) })
     }
 
@@ -69,12 +64,18 @@ impl Progress {
         };
         let mut clock = tokio::time::interval(period);
         clock.tick().await;
+        let mut is_listing = false;
         loop {
             clock.tick().await;
             let seen = self.live.seen();
             if self.mode == ProgressMode::Bar {
+                if seen.listed.is_some() != is_listing {
+                    is_listing = seen.listed.is_some();
+                    self.bar.set_style(style(is_listing));
+                }
                 self.bar.set_length(seen.total_bytes);
-                self.bar.set_position(seen.done_bytes.min(seen.total_bytes));
+                let most = if is_listing { u64::MAX } else { seen.total_bytes };
+                self.bar.set_position(seen.done_bytes.min(most));
                 self.bar.set_message(details(&seen));
             } else {
                 self.line(&plain_line(&seen, self.began.elapsed()));
@@ -118,6 +119,16 @@ impl Observer for Progress {
     }
 }
 
+/// What is drawn: nothing of a whole that nobody knows yet.
+fn style(is_listing: bool) -> ProgressStyle {
+    let template = if is_listing {
+        "{spinner} {bytes}  {msg}"
+    } else {
+        "{bar:30.cyan/dim} {percent:>3} %  {bytes}/{total_bytes}  {bytes_per_sec}  eta {eta}  {msg}"
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 fn details(seen: &Seen) -> String {
     let fill = (seen.queued_bytes * 100).checked_div(seen.queue_bytes).unwrap_or(0);
     let memory = rss_bytes().map(|n| format!("  mem {}", HumanBytes(n))).unwrap_or_default();
@@ -129,12 +140,14 @@ fn details(seen: &Seen) -> String {
     let known = known.map(|percent| format!("  {percent} % known")).unwrap_or_default();
     let pushed = seen.push.map(|push| push.sent_bytes + push.skipped_bytes);
     let pushed = pushed.map(|n| format!("  pushed {}", HumanBytes(n))).unwrap_or_default();
-    format!(
-        "{} rows{rejected}{known}  {}/{} partitions  queues {fill} %{pushed}{memory}",
-        HumanCount(seen.rows),
-        seen.partitions_done,
-        seen.partitions,
-    )
+    let partitions = match seen.listed {
+        Some(n) => {
+            format!("{} partitions  listing: {} inputs", seen.partitions_done, HumanCount(n))
+        }
+        None => format!("{}/{} partitions", seen.partitions_done, seen.partitions),
+    };
+    let rows = HumanCount(seen.rows);
+    format!("{rows} rows{rejected}{known}  {partitions}  queues {fill} %{pushed}{memory}")
 }
 
 /// One line for a log: how much is done, how fast, how long it may take.
@@ -149,6 +162,9 @@ fn plain_line(seen: &Seen, elapsed: Duration) -> String {
         _ => String::new(),
     };
     let rate = HumanBytes(u64::try_from(per_second).unwrap_or(u64::MAX));
+    if seen.listed.is_some() {
+        return format!("{}  {rate}/s  {}", HumanBytes(seen.done_bytes), details(seen));
+    }
     format!(
         "{percent:>3} %  {} of {}  {rate}/s{rest}  {}",
         HumanBytes(seen.done_bytes),
@@ -165,6 +181,7 @@ mod tests {
     #[test]
     fn a_plain_line_tells_share_rate_and_rest() {
         let seen = Seen {
+            listed: None,
             total_bytes: 4 << 20,
             done_bytes: 1 << 20,
             rows: 1234,
@@ -181,6 +198,10 @@ mod tests {
         let want = " 25 %  1.00 MiB of 4.00 MiB  1.00 MiB/s  3 seconds left  1,234 rows  \
                     1,000 rejected  15 % known  2/8 partitions  queues 25 %  \
                     pushed 1.00 MiB";
+        assert!(line.starts_with(want), "{line}");
+        let line = plain_line(&Seen { listed: Some(7_000), ..seen }, Duration::from_secs(1));
+        let want = "1.00 MiB  1.00 MiB/s  1,234 rows  1,000 rejected  15 % known  2 partitions  \
+                    listing: 7,000 inputs  queues 25 %";
         assert!(line.starts_with(want), "{line}");
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Invariant: a cache is locked while a run builds, and by nothing else: planning only reads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
 
 use super::plan::Plan;
 use super::{CacheReport, KnownReport, Pipeline, PipelineError, StageReport};
@@ -15,12 +18,16 @@ type Keeping<'a> = (&'a str, &'a Arc<dyn Transform>, Kept);
 
 impl Pipeline {
     /// The hooks that keep their answers, with their names and where.
-    fn keeping(&self, plan: &Plan) -> Result<Vec<Keeping<'_>>, PipelineError> {
+    fn keeping(
+        &self,
+        columns: &SchemaRef,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Vec<Keeping<'_>>, PipelineError> {
         let mut found = Vec::new();
-        let mut columns = Arc::clone(&plan.columns);
+        let mut columns = Arc::clone(columns);
         for (name, transform) in self.named_transforms() {
             let refused = |e| self.refused_columns(name, e);
-            if let Some(kept) = transform.kept(&columns, &plan.files).map_err(refused)? {
+            if let Some(kept) = transform.kept(&columns, files).map_err(refused)? {
                 found.push((name, transform, kept));
             }
             columns = transform.output(&columns).map_err(refused)?;
@@ -28,17 +35,23 @@ impl Pipeline {
         Ok(found)
     }
 
-    /// Opens the feature caches that hooks keep their answers in, where anything will be built.
-    pub(super) fn open_caches(&self, plan: &Plan) -> Result<Arc<Caches>, PipelineError> {
+    /// Opens the feature caches that hooks keep their answers in, if anything `is_built`. The hooks are
+    /// given these columns, and name these files.
+    pub(super) fn open_caches(
+        &self,
+        columns: &SchemaRef,
+        files: &BTreeMap<String, String>,
+        is_built: bool,
+    ) -> Result<Arc<Caches>, PipelineError> {
         // What a run that was dropped left open would stand in the way of this one.
         self.end_transforms()?;
         let run = &self.definition.run;
         let commits = CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) };
         let caches = Arc::new(Caches::new(Arc::clone(&self.storage), commits));
-        if plan.partitions.iter().all(super::plan::Planned::is_done) {
+        if !is_built {
             return Ok(caches);
         }
-        for (_, transform, Kept { dir, signature, columns }) in self.keeping(plan)? {
+        for (_, transform, Kept { dir, signature, columns }) in self.keeping(columns, files)? {
             let section = caches.section(&dir, &signature)?;
             section.accepts(&columns)?;
             transform.remember(section);
@@ -53,7 +66,7 @@ impl Pipeline {
     pub(super) fn known(&self, plan: &Plan) -> Result<Vec<KnownReport>, PipelineError> {
         let are_used = !plan.partitions.iter().all(super::plan::Planned::is_done);
         let mut known = Vec::new();
-        for (name, _, kept) in self.keeping(plan)? {
+        for (name, _, kept) in self.keeping(&plan.columns, &plan.files)? {
             let reader = CacheReader::new(Arc::clone(&self.storage), &kept.dir);
             if are_used {
                 self.storage.check_writable(&kept.dir)?;

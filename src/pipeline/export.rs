@@ -46,11 +46,12 @@ impl Pipeline {
         self.definition.push.as_ref().filter(|_| pushes)
     }
 
-    /// Begins the push, if there is one. The place is looked at before a row is read.
+    /// Begins the push, if there is one. The place is looked at before a row is read. Without a plan
+    /// nothing was built before.
     pub(super) async fn begin_push(
         self: &Arc<Self>,
         place: &Arc<Workplace>,
-        plan: &Arc<Plan>,
+        plan: Option<&Arc<Plan>>,
         live: &Live,
         stop: &CancellationToken,
     ) -> Result<Option<Export>, PipelineError> {
@@ -72,10 +73,14 @@ impl Pipeline {
             // Before the shards that are built are looked at: a drop that was cut off is finished then.
             exporter.drop_local(Arc::clone(place));
         }
-        let (pipeline, planned) = (Arc::clone(self), Arc::clone(plan));
-        let built = on_thread(move || pipeline.built(&planned)).await?;
+        let (pipeline, planned) = (Arc::clone(self), plan.cloned());
+        let built = on_thread(move || match planned {
+            Some(planned) => pipeline.built(&planned),
+            None => Ok(Vec::new()),
+        });
+        let built = built.await?;
         exporter.expect_shards(&built).await?;
-        let others = if self.is_shared {
+        let others = if let Some(plan) = plan.filter(|_| self.is_shared) {
             let dropped = dropped_files(&plan.schema);
             Some(Arc::new(Others::open(&exporter, remote, dropped, quit.clone()).await?))
         } else {

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use arrow_schema::SchemaRef;
 
 use super::assembly::SourceStage;
+use super::frame::Columns;
 use super::learned::First;
 use super::{Pipeline, PipelineError};
 use crate::dataset::facts::{Fact, Facts, LearnedFrom, LearnedOutput};
@@ -25,7 +26,7 @@ use crate::schema::RowSchema;
 use crate::stages::{Alignment, common_columns};
 
 /// Where files are cut, by path.
-type Cuts = BTreeMap<String, Fact<Vec<u64>>>;
+pub(super) type Cuts = BTreeMap<String, Fact<Vec<u64>>>;
 
 /// The inputs, and what their rows are like.
 #[derive(Debug, Clone)]
@@ -57,6 +58,13 @@ pub(super) struct ListedSource {
     pub(super) alignment: Option<Arc<Alignment>>,
 }
 
+impl ListedSource {
+    /// What its batches are like.
+    pub(super) fn columns(&self) -> Columns {
+        Columns { own: Arc::clone(&self.columns), alignment: self.alignment.clone() }
+    }
+}
+
 impl Listed {
     /// The inputs of all sources.
     pub(super) fn inputs(&self) -> impl Iterator<Item = &Input> {
@@ -76,9 +84,7 @@ impl Pipeline {
         &self,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Listed, PipelineError> {
-        let urls = self.sources.iter().filter(|stage| is_url(&stage.root));
-        let roots = urls.map(|stage| (stage.name(), stage.root.as_str())).collect();
-        let kept = listing::read(&*self.storage, &self.home, &roots)?;
+        let kept = listing::read(&*self.storage, &self.home, &self.url_roots())?;
         if kept.is_empty() {
             return self.list_with(kept, is_stopped);
         }
@@ -86,6 +92,12 @@ impl Pipeline {
             Err(error) if error.is_changed_input() => self.list_with(Kept::new(), is_stopped),
             listed => listed,
         }
+    }
+
+    /// The places of sources in object stores, by name.
+    pub(super) fn url_roots(&self) -> BTreeMap<&str, &str> {
+        let urls = self.sources.iter().filter(|stage| is_url(&stage.root));
+        urls.map(|stage| (stage.name(), stage.root.as_str())).collect()
     }
 
     /// Keeps what is listed in object stores for a run that goes on with this one.
@@ -110,18 +122,32 @@ impl Pipeline {
         let at = SystemTime::now();
         let is_kept = !kept.is_empty();
         let mut listed = Vec::new();
-        for (stage, place) in self.sources.iter().zip(&self.definition.places) {
-            let inputs = match kept.remove(stage.name()) {
+        for stage in &self.sources {
+            listed.push(match kept.remove(stage.name()) {
                 Some(inputs) => inputs,
                 None => stage.source.list().map_err(|e| stage.error(e))?,
-            };
+            });
+        }
+        self.typed(at, is_kept, listed, is_stopped)
+    }
+
+    /// Types the whole graph for these inputs of each source; what is learned is learned from the first.
+    pub(super) fn typed(
+        &self,
+        at: SystemTime,
+        is_kept: bool,
+        listed: Vec<Vec<Input>>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Listed, PipelineError> {
+        for ((stage, place), inputs) in
+            self.sources.iter().zip(&self.definition.places).zip(&listed)
+        {
             if inputs.is_empty() && !place.allow_empty {
                 return Err(PipelineError::NoInput {
                     source_name: stage.name().to_owned(),
                     root: place.root.clone(),
                 });
             }
-            listed.push(inputs);
         }
         let facts = Facts::read(&*self.storage, &self.home)?;
         let mut schemas = BTreeMap::new();
@@ -212,21 +238,31 @@ impl Pipeline {
         facts: &Facts,
     ) -> Result<(Vec<division::Planned>, Cuts), PipelineError> {
         let partition_bytes = self.definition.data.dataset.partition_bytes;
-        let by = self.definition.run.fingerprint;
         let mut learned = BTreeMap::new();
-        let cut = |input: &Input| -> Result<Vec<u64>, PipelineError> {
-            let stamp = Stamp::new(input.size, input.modified, input.changed).settled(listed_at);
-            let now = LearnedFrom::new(&stage.root, &input.path, stamp);
-            let cuts = match facts.cuts(stage.name(), &now, by) {
-                Some(cuts) => cuts.to_vec(),
-                None => stage.source.cuts(input, partition_bytes).map_err(|e| stage.error(e))?,
-            };
-            let fact = Fact { learned_from: Some(now), value: cuts.clone() };
-            learned.insert(input.path.clone(), fact);
-            Ok(cuts)
-        };
+        let cut = |input: &Input| self.cut(stage, input, listed_at, facts, &mut learned);
         let divided =
             division::partitions(inputs, partition_bytes, cut).collect::<Result<_, _>>()?;
         Ok((divided, learned))
+    }
+
+    /// Where a large input is cut; that is put down as `learned`.
+    pub(super) fn cut(
+        &self,
+        stage: &SourceStage,
+        input: &Input,
+        listed_at: SystemTime,
+        facts: &Facts,
+        learned: &mut Cuts,
+    ) -> Result<Vec<u64>, PipelineError> {
+        let partition_bytes = self.definition.data.dataset.partition_bytes;
+        let stamp = Stamp::new(input.size, input.modified, input.changed).settled(listed_at);
+        let now = LearnedFrom::new(&stage.root, &input.path, stamp);
+        let cuts = match facts.cuts(stage.name(), &now, self.definition.run.fingerprint) {
+            Some(cuts) => cuts.to_vec(),
+            None => stage.source.cuts(input, partition_bytes).map_err(|e| stage.error(e))?,
+        };
+        let fact = Fact { learned_from: Some(now), value: cuts.clone() };
+        learned.insert(input.path.clone(), fact);
+        Ok(cuts)
     }
 }

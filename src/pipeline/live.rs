@@ -4,7 +4,7 @@
 //! can change what is written.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::batch::Batch;
@@ -58,6 +58,9 @@ pub enum Event {
 /// Counters of a run.
 #[derive(Debug, Default)]
 pub struct Live {
+    /// Inputs that are listed, and whether more are.
+    listed: AtomicU64,
+    is_listing: AtomicBool,
     total_bytes: AtomicU64,
     done_bytes: AtomicU64,
     rows: AtomicU64,
@@ -75,6 +78,8 @@ pub struct Live {
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
+    /// Inputs that are listed, while more are: until then nobody knows how much there is to do.
+    pub listed: Option<u64>,
     /// Bytes of the inputs that this run has to read.
     pub total_bytes: u64,
     /// About how many of them hold rows that came to an end: were written, dropped or rejected.
@@ -112,7 +117,9 @@ impl Live {
         let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = hooks.iter().filter_map(|hook| hook.asked());
         let (asked, known) = asked.fold((0, 0), |(n, m), it| (n + it.rows, m + it.known));
+        let is_listing = self.is_listing.load(Ordering::Relaxed);
         Seen {
+            listed: is_listing.then(|| get(&self.listed)),
             total_bytes: get(&self.total_bytes),
             done_bytes: get(&self.done_bytes),
             rows: get(&self.rows),
@@ -132,10 +139,17 @@ impl Live {
         }
     }
 
-    /// Says how much there is to do.
+    /// So many inputs are listed, and more are.
+    pub(super) fn list(&self, inputs: u64) {
+        self.listed.store(inputs, Ordering::Relaxed);
+        self.is_listing.store(true, Ordering::Relaxed);
+    }
+
+    /// Says how much there is to do, when all inputs are listed.
     pub fn begin(&self, partitions: u64, total_bytes: u64) {
         self.partitions.store(partitions, Ordering::Relaxed);
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        self.is_listing.store(false, Ordering::Relaxed);
     }
 
     /// Counts what is pushed.

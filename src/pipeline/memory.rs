@@ -217,6 +217,27 @@ impl MemoryBound {
         }
     }
 
+    /// What one partition takes.
+    pub(super) fn job_bytes(&self) -> u64 {
+        self.reader_bytes
+            .saturating_add(self.edges_bytes)
+            .saturating_add(self.transforms_bytes)
+            .saturating_add(self.writer_bytes)
+    }
+
+    /// What is taken beside partitions and the list of inputs while partitions are built.
+    pub(super) fn beside_bytes(&self) -> u64 {
+        self.index_bytes.saturating_add(self.caches_bytes).saturating_add(self.push_bytes)
+    }
+
+    /// Whether so many partitions fit beside some that were begun before, which take as much each.
+    pub(super) fn has_room(&self, partitions: usize, (others, each_bytes): (usize, u64)) -> bool {
+        let own = self.job_bytes().saturating_mul(count(partitions));
+        let others = each_bytes.saturating_mul(count(others));
+        let list = self.inputs_bytes.saturating_add(self.beside_bytes());
+        own.saturating_add(others).saturating_add(list) <= self.memory_bytes
+    }
+
     fn sized(demand: &Demand, parallel: Parallel, sizes: Sizes) -> Self {
         let Sizes { batch, edge } = sizes;
         let copy = |is_made: bool, bytes: u64| if is_made { bytes } else { 0 };
@@ -268,19 +289,9 @@ impl MemoryBound {
             edges_bytes = edges_bytes.saturating_add(edge.max(passing.most()));
         }
         let writer_bytes = demand.writer_bytes.saturating_add(copy(dataset, passing.most()));
-        let job = reader_bytes
-            .saturating_add(edges_bytes)
-            .saturating_add(transforms_bytes)
-            .saturating_add(writer_bytes);
-        Self {
+        let mut bound = Self {
             memory_bytes: demand.memory,
-            bound_bytes: job
-                .saturating_mul(count(parallel.jobs))
-                .saturating_add(demand.index_bytes)
-                .max(demand.finish_bytes)
-                .saturating_add(demand.inputs_bytes)
-                .saturating_add(demand.caches_bytes)
-                .saturating_add(demand.push_bytes),
+            bound_bytes: 0,
             jobs: parallel.jobs,
             workers: parallel.workers,
             hooks,
@@ -295,7 +306,15 @@ impl MemoryBound {
             finish_bytes: demand.finish_bytes,
             caches_bytes: demand.caches_bytes,
             push_bytes: demand.push_bytes,
-        }
+        };
+        let all = bound.job_bytes().saturating_mul(count(parallel.jobs));
+        bound.bound_bytes = all
+            .saturating_add(demand.index_bytes)
+            .max(demand.finish_bytes)
+            .saturating_add(demand.inputs_bytes)
+            .saturating_add(demand.caches_bytes)
+            .saturating_add(demand.push_bytes);
+        bound
     }
 }
 

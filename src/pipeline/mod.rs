@@ -9,6 +9,7 @@
 //! 1. What is planned is decided before a row is read; building decides nothing.
 //! 2. A run that fails or is stopped leaves what the same command goes on from.
 
+mod ahead;
 mod assembly;
 mod building;
 mod caches;
@@ -19,6 +20,7 @@ mod elsewhere;
 mod error;
 mod expected;
 mod export;
+mod frame;
 mod given;
 mod groups;
 mod learned;
@@ -29,6 +31,7 @@ mod notes;
 mod order;
 mod partition;
 mod plan;
+mod planner;
 mod reading;
 mod rejects;
 mod remedy;

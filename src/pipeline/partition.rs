@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use tracing::info;
 
 use super::export::ToPush;
+use super::frame::{Frame, Task};
 use super::live::Underway;
-use super::plan::Plan;
 use super::rejects::RejectsOf;
 use super::{Event, Live, Observer, Pipeline, StageError, StageReport};
 use crate::batch::{Batch, Restart};
@@ -32,7 +32,6 @@ pub(super) struct Context {
     pub(super) place: Arc<Workplace>,
     pub(super) stamps: Arc<Stamps>,
     pub(super) caches: Arc<Caches>,
-    pub(super) plan: Arc<Plan>,
     pub(super) meters: Meters,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) live: Arc<Live>,
@@ -110,42 +109,42 @@ pub(super) struct Finished {
     pub(super) rejects: RejectsOf,
 }
 
-/// Builds the partition of index `index`; `None` where the run was stopped first.
+/// Builds a partition; `None` where the run was stopped first.
 pub(super) async fn build(
     context: Arc<Context>,
-    index: usize,
+    frame: Arc<Frame>,
+    task: Task,
     limit: Option<RowLimit>,
     control: Control,
 ) -> Result<Option<Finished>, Failed<StageError>> {
     let mut scope = Scope::<StageError>::new(&control);
-    let (pipeline, plan) = (&context.pipeline, &context.plan);
-    let Some(planned) = plan.partitions.get(index) else { return Ok(None) };
-    let (Some(stage), Some(listed), Some(read_meter)) = (
-        pipeline.sources.get(planned.source),
-        plan.sources.get(planned.source),
-        context.meters.sources.get(planned.source),
+    let pipeline = &context.pipeline;
+    let (Some(stage), Some(columns), Some(read_meter)) = (
+        pipeline.sources.get(task.source),
+        frame.columns.get(task.source),
+        context.meters.sources.get(task.source),
     ) else {
         return Ok(None);
     };
-    let part = Arc::new(plan.part(planned));
-    let edge_bytes = usize::try_from(plan.bound.edge_bytes).unwrap_or(usize::MAX);
-    let batch_bytes = usize::try_from(plan.bound.batch_bytes).unwrap_or(usize::MAX);
+    let (index, part) = (task.index, Arc::clone(&task.part));
+    let edge_bytes = usize::try_from(frame.bound.edge_bytes).unwrap_or(usize::MAX);
+    let batch_bytes = usize::try_from(frame.bound.batch_bytes).unwrap_or(usize::MAX);
 
     let (outlet, to_transform) = scope.edge("read", edge_bytes);
     let mut edges = vec![outlet.gauge()];
     let resumed = Arc::new(OnceLock::new());
-    let to_write = transform(&context, &mut scope, to_transform, &resumed, &mut edges);
+    let to_write = transform(&context, &frame, &mut scope, to_transform, &resumed, &mut edges);
     context.live.watch(index, edges);
 
     let (tell, start) = oneshot::channel();
-    let underway = Arc::new(Underway::new(Arc::clone(&context.live), planned.bytes));
+    let underway = Arc::new(Underway::new(Arc::clone(&context.live), task.bytes));
     let reading = Arc::clone(&underway);
     let data = &pipeline.definition.data.dataset;
     let read = ReadStage {
         source: Arc::clone(&stage.source),
         part: Arc::clone(&part),
-        schema: Arc::clone(&listed.columns),
-        alignment: listed.alignment.clone(),
+        schema: Arc::clone(&columns.own),
+        alignment: columns.alignment.clone(),
         limits: BatchLimits {
             rows: pipeline.definition.run.batch_rows,
             bytes: batch_bytes,
@@ -165,10 +164,8 @@ pub(super) async fn build(
     let (finished, when_finished) = oneshot::channel();
     let write = WriteStage { meter: Arc::clone(&context.meters.write) };
     let shared = Arc::clone(&context);
-    let written = Arc::clone(&part);
-    let of_source = planned.source;
     let sink = move || {
-        let sink = Sink::open(shared, index, of_source, written, limit, underway, finished)?;
+        let sink = Sink::open(shared, &frame, task, limit, underway, finished)?;
         if let Start::At(restart) = &sink.start {
             // Before a row is read.
             resumed.set(restart.clone()).ok();
@@ -200,12 +197,13 @@ pub(super) async fn build(
 /// Starts the transforms, and gives the edge behind the last one.
 fn transform(
     context: &Context,
+    frame: &Frame,
     scope: &mut Scope<StageError>,
     mut inlet: Inlet<EndOfInputs>,
     resumed: &Arc<OnceLock<Restart>>,
     edges: &mut Vec<Gauge>,
 ) -> Inlet<EndOfInputs> {
-    let (pipeline, bound) = (&context.pipeline, &context.plan.bound);
+    let (pipeline, bound) = (&context.pipeline, &frame.bound);
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let (edge_bytes, batch_bytes) = (bytes(bound.edge_bytes), bytes(bound.batch_bytes));
     for group in pipeline.groups() {
@@ -259,14 +257,13 @@ struct Sink {
 impl Sink {
     fn open(
         context: Arc<Context>,
-        index: usize,
-        source: usize,
-        part: Arc<Part>,
+        frame: &Frame,
+        task: Task,
         limit: Option<RowLimit>,
         underway: Arc<Underway>,
         finished: oneshot::Sender<Finished>,
     ) -> Result<Self, StageError> {
-        let slot = context.plan.slot(index).to_owned();
+        let Task { index, source, slot, part, .. } = task;
         if limit.is_some() {
             // How many source rows were read before a restart is not noted: begin again.
             partition::clear(&context.place, &slot)?;
@@ -278,13 +275,13 @@ impl Sink {
             slot,
             part: Arc::clone(&part),
             root: stage.map_or_else(String::new, |stage| stage.root.clone()),
-            schema: context.plan.schema.clone(),
+            schema: frame.schema.clone(),
             stages: stage.map_or_else(Vec::new, |stage| stage.stages.clone()),
             limits: pipeline.shard_limits(),
             on_error: pipeline.definition.data.dataset.rejects.on_error,
             commits: CommitPolicy { bytes: run.commit_bytes, interval: Some(run.commit_interval) },
             limit: limit.as_ref().map(RowLimit::left),
-            retry: context.plan.retry.clone(),
+            retry: frame.retry.clone(),
         };
         let (place, stamps) = (Arc::clone(&context.place), Arc::clone(&context.stamps));
         let (writer, resume) = Partition::open(place, stamps, options)?;

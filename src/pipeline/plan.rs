@@ -11,17 +11,16 @@ use arrow_schema::SchemaRef;
 use serde::Serialize;
 
 use super::assembly::SourceStage;
+use super::frame::{Frame, Task};
 use super::listed::{Listed, ListedSource};
 use super::memory::{Demand, GroupDemand, HookDemand, Rejecting};
+use super::planner::Planner;
 use super::rejects::RejectsOf;
-use super::retry::Again;
-use super::side::SideDigests;
 use super::{
-    MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
+    Live, MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
     REPORT_VERSION, SourceReport, Why,
 };
 use crate::cache;
-use crate::dataset::adopt::Adopter;
 use crate::dataset::facts::{Facts, LearnedOutput};
 use crate::dataset::merge::MERGE_BYTES;
 use crate::dataset::record::{Record, RecordName};
@@ -36,7 +35,6 @@ use crate::schema::RowSchema;
 use crate::shard::{memory_bytes, shared_bytes};
 use crate::sources::object::READER_BYTES;
 use crate::sources::{BatchLimits, OnError};
-use crate::stages::RowLimit;
 
 /// Held of each input for the whole run beside its path: its place in the list, and its stamp.
 const LISTED_BYTES: usize = size_of::<Input>() + 128;
@@ -102,8 +100,19 @@ pub(super) struct Planned {
     pub(super) left: Option<u64>,
     /// Rows that a hook did not answer, for which it is built again.
     pub(super) asked_again: u64,
-    division: division::Planned,
-    side: Vec<Input>,
+    pub(super) division: division::Planned,
+    pub(super) side: Vec<Input>,
+}
+
+/// Bytes that the inputs take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// Their list.
+    pub(super) list: u64,
+    /// A reader of any of them.
+    pub(super) reader: u64,
+    /// What a partition at work holds of its list.
+    pub(super) part: u64,
 }
 
 /// How far a partition is.
@@ -118,7 +127,7 @@ pub(super) enum State {
 }
 
 /// A partition whose record is taken over.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Done {
     pub(super) name: RecordName,
     pub(super) rows: u64,
@@ -127,16 +136,33 @@ pub(super) struct Done {
 }
 
 impl Plan {
-    /// The slot of the partition of index `index`.
-    pub(super) fn slot(&self, index: usize) -> &str {
-        self.partitions.get(index).map_or("", |planned| &planned.slot)
+    /// Tells those who look on how much there is to do.
+    pub(super) fn tell(&self, live: &Live) {
+        let to_build = self.partitions.iter().filter(|planned| !planned.is_done());
+        let bytes = to_build.clone().map(|planned| planned.bytes).sum();
+        live.begin(to_build.count() as u64, bytes);
+    }
+
+    /// What all partitions are built by.
+    pub(super) fn frame(&self) -> Frame {
+        let columns = self.sources.iter().map(ListedSource::columns).collect();
+        Frame {
+            schema: self.schema.clone(),
+            columns,
+            bound: self.bound.clone(),
+            retry: self.retry.clone(),
+        }
+    }
+
+    /// The partition of index `index`, to be built.
+    pub(super) fn task(&self, index: usize, planned: &Planned) -> Task {
+        Task::new(index, planned, self.part(planned))
     }
 
     /// What a partition reads.
     pub(super) fn part(&self, planned: &Planned) -> Part {
         let inputs = self.sources.get(planned.source).map(|source| source.inputs.as_slice());
-        let inputs = planned.division.inputs(inputs.unwrap_or_default());
-        Part { inputs, side: planned.side.clone() }
+        planned.part(inputs.unwrap_or_default())
     }
 
     /// Where the inputs of a partition stand in the list of its source.
@@ -249,20 +275,23 @@ impl Pipeline {
         })
     }
 
-    /// Refuses a memory that is too small before anything is written, where nothing is there yet.
-    pub(super) fn refuse_memory(&self, listed: &Listed) -> Result<(), PipelineError> {
+    /// Refuses a memory that is too small before anything is written, where nothing is there yet; gives
+    /// back what is listed.
+    pub(super) fn refuse_memory(&self, listed: Listed) -> Result<Listed, PipelineError> {
         if self.storage.stat(self.home.dir())?.is_some() {
-            return Ok(());
+            return Ok(listed);
         }
         // At most as much as any division of the inputs takes; only where that does not fit does it
         // have to be known how they are divided.
-        let held = |input: &Input| AT_WORK_BYTES + AT_WORK_PATHS * input.path.len();
-        let all = listed.inputs().map(held).sum();
+        let all = listed.inputs().map(at_work_bytes).sum();
         let jobs = self.definition.run.jobs.unwrap_or(1);
-        if self.bound(listed, jobs, all).is_err() {
-            self.plan_with(listed.clone(), None)?;
+        if self.bound(&listed, jobs, all).is_ok() {
+            return Ok(listed);
         }
-        Ok(())
+        let (at, is_kept, schemas) = (listed.at, listed.is_kept, listed.schemas.clone());
+        // The list may be long: there is no room for another.
+        let Plan { schema, sources, columns, learned, .. } = self.plan_with(listed, None)?;
+        Ok(Listed { at, is_kept, sources, columns, schema, schemas, learned })
     }
 
     /// Plans. With a `place` the facts that were learned are kept there.
@@ -271,106 +300,26 @@ impl Pipeline {
         listed: Listed,
         place: Option<&Workplace>,
     ) -> Result<Plan, PipelineError> {
-        let bound_of = |to_build: usize, largest| self.bound(&listed, to_build, largest);
         let mut facts = Facts::read(&*self.storage, &self.home)?;
         let divided = self.divide_all(&listed, &mut facts)?;
         if let Some(place) = place {
             facts.write(place)?;
         }
-        let types = self.types_of(&listed)?;
         let by = self.definition.run.fingerprint;
         let stamps = Arc::new(match place {
             Some(place) => Stamps::open(place, by, listed.at)?,
             None => Stamps::read(&*self.storage, &self.home, by, listed.at)?,
         });
-        let adopter = Adopter::new(
-            Arc::clone(&self.storage),
-            self.home.clone(),
-            Arc::clone(&stamps),
-            facts.set_aside.clone(),
-        )?;
-        let adopter = if self.is_shared { adopter.believing() } else { adopter };
-        let again = Again::new(self, &adopter, &facts);
-        let mut digests: Vec<_> =
-            self.sources.iter().map(|stage| SideDigests::new(stage, &stamps)).collect();
-        let mut hashed = Hashed::default();
-        let hook_files = self.hook_files(&stamps, &mut hashed)?;
+        let hook_files = self.hook_files(&stamps)?;
+        let mut planner = Planner::new(self, &listed, &stamps, hook_files, &facts)?;
         let mut partitions: Vec<Planned> = Vec::with_capacity(divided.len());
-        let mut largest_part = 0;
-        // What is left to a partition is known for sure only while all those before it are done.
-        let mut limit = self.definition.data.dataset.limit_rows.map(RowLimit::new);
-        let mut is_known = true;
         for (source, division) in divided {
-            if limit.as_ref().is_some_and(RowLimit::is_reached) {
-                break;
-            }
-            let (Some(stage), Some(of_stage), Some(digests)) =
-                (self.sources.get(source), listed.sources.get(source), digests.get_mut(source))
-            else {
-                break;
-            };
+            let Some(of_stage) = listed.sources.get(source) else { break };
             let ranges = division.inputs(&of_stage.inputs);
-            let own: Vec<Input> = ranges.iter().map(|range| range.input.clone()).collect();
-            let side = stage.source.side_inputs(&own).map_err(|e| stage.error(e))?;
-            let b3 = side.iter().map(|input| digests.of(input, &mut hashed));
-            let b3 = b3.collect::<Result<Vec<_>, _>>()?;
-            let of_hooks = hook_files.iter().map(|(input, b3)| (input, b3));
-            let of_slot = side.iter().zip(&b3).chain(of_hooks);
-            let slot = self.slot_of(stage, &ranges, of_slot, &types);
-            let bytes = ranges.iter().map(InputRange::bytes).sum();
-            let part = Part { inputs: ranges, side };
-            let left = limit.as_ref().map(RowLimit::left);
-            let reused = if is_known {
-                reused(stage, &slot, &part, left, &adopter, &mut hashed)?
-            } else {
-                None
-            };
-            let asked_again = again.rows(&slot, reused.as_ref())?;
-            match (&mut limit, &reused) {
-                (Some(limit), Some(done)) => limit.spend(done.source_rows),
-                (Some(limit), None) => {
-                    is_known = false;
-                    limit.spend(self.rows_hint(source, &part.inputs).unwrap_or(0));
-                }
-                (None, _) => {}
-            }
-            let progress = again.state(&slot, reused, asked_again)?;
-            if !matches!(progress, State::Done(_)) {
-                largest_part = largest_part.max(held_bytes(&part));
-            }
-            let side = part.side;
-            partitions.push(Planned {
-                source,
-                slot,
-                bytes,
-                state: progress,
-                left,
-                asked_again,
-                division,
-                side,
-            });
+            let Some(next) = planner.plan(source, division, ranges)? else { break };
+            partitions.push(next);
         }
-        let n_to_build = partitions.iter().filter(|p: &&Planned| !p.is_done()).count();
-        let bound = bound_of(n_to_build, largest_part)?;
-        drop(digests);
-        let Listed { schema, sources, columns, learned, .. } = listed;
-        let files = hook_files.into_iter().map(|(input, b3)| (input.path, b3)).collect();
-        let retry = match place {
-            Some(place) => again.retry(place, facts, &partitions)?,
-            None => None,
-        };
-        Ok(Plan {
-            schema,
-            sources,
-            partitions,
-            learned,
-            stamps,
-            hashed,
-            bound,
-            retry,
-            columns,
-            files,
-        })
+        planner.end(listed, partitions, facts, place)
     }
 
     /// Divides the inputs of all sources; facts become those of what is listed.
@@ -392,7 +341,7 @@ impl Pipeline {
     }
 
     /// What a slot says of types: those of the columns of sources, and those that were learned.
-    fn types_of(&self, listed: &Listed) -> Result<serde_json::Value, PipelineError> {
+    pub(super) fn types_of(&self, listed: &Listed) -> Result<serde_json::Value, PipelineError> {
         let types = types_to_json(&listed.columns).map_err(|error| PipelineError::Stage {
             stage: self.sources.first().map_or("", SourceStage::name).to_owned(),
             message: error.to_string(),
@@ -407,7 +356,7 @@ impl Pipeline {
     }
 
     /// Source rows of inputs, where they are known without reading them.
-    fn rows_hint(&self, source: usize, inputs: &[InputRange]) -> Option<u64> {
+    pub(super) fn rows_hint(&self, source: usize, inputs: &[InputRange]) -> Option<u64> {
         let source = &self.sources.get(source)?.source;
         let hint = |range: &InputRange| match range.range {
             None => source.rows_hint(&range.input),
@@ -416,7 +365,7 @@ impl Pipeline {
         inputs.iter().map(hint).sum()
     }
 
-    fn slot_of<'a>(
+    pub(super) fn slot_of<'a>(
         &self,
         stage: &SourceStage,
         inputs: &[InputRange],
@@ -439,28 +388,48 @@ impl Pipeline {
         slot(self.home.cache_key(), stage.name(), &inputs, &side, types)
     }
 
-    fn bound(
+    /// The memory bound of a run that builds so many partitions, of which the largest holds so much of its
+    /// list of inputs.
+    pub(super) fn bound(
         &self,
         listed: &Listed,
         n_to_build: usize,
         largest_part: usize,
     ) -> Result<MemoryBound, PipelineError> {
+        let lists = listed.sources.iter().enumerate();
+        let readers = lists.map(|(source, listed)| self.reader_bytes(source, &listed.inputs));
+        let held = Held {
+            list: listed.inputs().map(listed_bytes).sum(),
+            reader: readers.max().unwrap_or(0),
+            part: largest_part as u64,
+        };
+        self.bound_of(&listed.schema, n_to_build, held)
+    }
+
+    /// Most that a reader of any of these inputs of a source holds.
+    pub(super) fn reader_bytes(&self, source: usize, inputs: &[Input]) -> u64 {
         let (run, data) = (&self.definition.run, &self.definition.data.dataset);
-        let rejects = |on_error| on_error == OnError::Quarantine;
-        let limits = |stage: &SourceStage| BatchLimits {
+        let Some(stage) = self.sources.get(source) else { return 0 };
+        let limits = BatchLimits {
             rows: run.batch_rows,
             bytes: run.batch_bytes,
             row_bytes: data.max_row_bytes,
             on_error: stage.on_error,
         };
-        let inputs = listed.inputs().map(|input| LISTED_BYTES + input.path.len());
-        let inputs_bytes = inputs.sum::<usize>() as u64;
-        let readers = self.sources.iter().zip(&listed.sources);
-        let readers = readers.map(|(stage, listed)| {
-            let ahead = if is_url(&stage.root) { READER_BYTES } else { 0 };
-            stage.source.reader_bytes(&listed.inputs, limits(stage)).saturating_add(ahead)
-        });
-        let writer_bytes = memory_bytes(&listed.schema, &self.shard_limits());
+        let ahead = if is_url(&stage.root) { READER_BYTES } else { 0 };
+        stage.source.reader_bytes(inputs, limits).saturating_add(ahead)
+    }
+
+    /// The memory bound, where it is known what the inputs take.
+    pub(super) fn bound_of(
+        &self,
+        schema: &RowSchema,
+        n_to_build: usize,
+        held: Held,
+    ) -> Result<MemoryBound, PipelineError> {
+        let (run, data) = (&self.definition.run, &self.definition.data.dataset);
+        let rejects = |on_error| on_error == OnError::Quarantine;
+        let writer_bytes = memory_bytes(schema, &self.shard_limits());
         let groups = self.groups().into_iter().map(|group| {
             let mut transforms = self.named_transforms().skip(group.first).take(group.len);
             let hook = group.batching.and_then(|rule| {
@@ -487,41 +456,28 @@ impl Pipeline {
                 transforms: (0..self.transforms.len()).any(|i| rejects(self.stage(i).on_error)),
                 dataset: rejects(data.rejects.on_error),
             },
-            inputs_bytes,
-            reader_bytes: readers.max().unwrap_or(0),
-            writer_bytes: writer_bytes.saturating_add(largest_part as u64),
-            index_bytes: shared_bytes(&listed.schema, &self.shard_limits()),
+            inputs_bytes: held.list,
+            reader_bytes: held.reader,
+            writer_bytes: writer_bytes.saturating_add(held.part),
+            index_bytes: shared_bytes(schema, &self.shard_limits()),
             push_bytes: self
                 .pushes()
                 .map_or(0, |push| push.part_bytes.saturating_mul(push.concurrency.into()))
                 .saturating_add(if self.is_shared { Others::BYTES } else { 0 }),
             caches_bytes: if n_to_build > 0 { kept.sum() } else { 0 },
-            finish_bytes: if listed.schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
+            finish_bytes: if schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
         })
     }
 }
 
-/// What a partition at work holds of its list of inputs.
-fn held_bytes(part: &Part) -> usize {
-    let inputs = part.inputs.iter().map(|range| &range.input).chain(&part.side);
-    inputs.map(|input| AT_WORK_BYTES + AT_WORK_PATHS * input.path.len()).sum()
+/// What an input takes for the whole run.
+pub(super) fn listed_bytes(input: &Input) -> u64 {
+    (LISTED_BYTES + input.path.len()) as u64
 }
 
-/// The record of an earlier run that is taken over, if there is one.
-fn reused(
-    stage: &SourceStage,
-    slot: &str,
-    part: &Part,
-    limit: Option<u64>,
-    adopter: &Adopter,
-    hashed: &mut Hashed,
-) -> Result<Option<Done>, PipelineError> {
-    let hash = |part: &Part| {
-        hashed.add(part);
-        stage.source.digests(part).map_err(|e| stage.error(e))
-    };
-    let found = adopter.adopt(slot, &stage.root, part, limit, hash)?;
-    Ok(found.map(|(name, record)| Done::of(stage.name(), name, &record)))
+/// What a partition at work holds of an input.
+pub(super) fn at_work_bytes(input: &Input) -> usize {
+    AT_WORK_BYTES + AT_WORK_PATHS * input.path.len()
 }
 
 impl Done {
@@ -534,6 +490,11 @@ impl Done {
 }
 
 impl Planned {
+    /// What it reads, of the list of its source.
+    pub(super) fn part(&self, inputs: &[Input]) -> Part {
+        Part { inputs: self.division.inputs(inputs), side: self.side.clone() }
+    }
+
     /// Whether an earlier run's record is taken over.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.state, State::Done(_))

@@ -30,18 +30,18 @@ enum Asking {
 /// Finds them while a run is planned.
 pub(super) struct Again<'a> {
     pipeline: &'a Pipeline,
-    adopter: &'a Adopter,
+    adopter: Arc<Adopter>,
     asking: Asking,
 }
 
 impl<'a> Again<'a> {
-    pub(super) fn new(pipeline: &'a Pipeline, adopter: &'a Adopter, facts: &Facts) -> Self {
+    pub(super) fn new(pipeline: &'a Pipeline, adopter: &Arc<Adopter>, facts: &Facts) -> Self {
         let asking = match (facts.retrying, pipeline.retries_rejects) {
             (true, _) => Asking::GoesOn,
             (false, true) => Asking::Begins,
             (false, false) => Asking::No,
         };
-        Self { pipeline, adopter, asking }
+        Self { pipeline, adopter: Arc::clone(adopter), asking }
     }
 
     /// How many rows of a partition are asked about again; `reused` is its record, where it has one that

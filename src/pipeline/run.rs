@@ -7,9 +7,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::ahead::Beginning;
+use super::building::Planning;
 use super::export::Export;
 use super::partition::{Context, Meters};
-use super::plan::{Plan, State};
+use super::plan::{Plan, Planned, State};
 use super::rejects::Rejects;
 use super::{
     InternReport, Live, Observer, Pipeline, PipelineError, REPORT_VERSION, Report, StageError,
@@ -17,13 +19,14 @@ use super::{
 };
 use crate::cache::Caches;
 use crate::dataset::finalize::{Generation, PlannedPartition, finalize};
+use crate::dataset::stamps::Stamps;
 use crate::dataset::{Dataset, RunNote, Workplace, doubt, listing, partition};
 use crate::graph::{Failed, LinkError};
 use crate::schema::{Field, FileRole, Kind};
 use crate::shard::Glance;
 
 /// Removes what is in doubt.
-fn settle(place: &Workplace) -> Result<(), PipelineError> {
+pub(super) fn settle(place: &Workplace) -> Result<(), PipelineError> {
     if let Some(why) = doubt::settle(place)? {
         warn!("nothing is kept of what was built since the dataset was complete: {why}");
     }
@@ -42,11 +45,20 @@ async fn judge_listing(
     Ok(error)
 }
 
-/// A plan in the hands of its one writer.
+/// What a run begins with, in the hands of its one writer.
 struct Prepared {
     place: Arc<Workplace>,
-    plan: Plan,
+    planning: Planning,
+    stamps: Arc<Stamps>,
     caches: Arc<Caches>,
+}
+
+/// Who looks on, and who may say stop.
+#[derive(Clone)]
+struct Onlookers {
+    observer: Arc<dyn Observer>,
+    live: Arc<Live>,
+    stop: CancellationToken,
 }
 
 impl Pipeline {
@@ -65,24 +77,37 @@ impl Pipeline {
         stop: CancellationToken,
     ) -> Result<Report, PipelineError> {
         let began = Instant::now();
+        let onlookers = Onlookers { observer, live, stop };
+        if let Some(report) = self.run_once(&onlookers, began, true).await? {
+            return Ok(report);
+        }
+        info!("the list is not in order: it is listed whole");
+        let report = self.run_once(&onlookers, began, false).await?;
+        // Without a list that grows nothing begins again.
+        report.ok_or(PipelineError::Stopped)
+    }
+
+    /// Runs, and builds while it lists if it `may_list_ahead`; `None` where it has to begin again with the
+    /// whole list.
+    async fn run_once(
+        self: &Arc<Self>,
+        Onlookers { observer, live, stop }: &Onlookers,
+        began: Instant,
+        may_list_ahead: bool,
+    ) -> Result<Option<Report>, PipelineError> {
         let pipeline = Arc::clone(self);
-        let stopped = stop.clone();
-        let prepare = move || pipeline.prepare(&|| stopped.is_cancelled());
-        let prepared = on_thread(prepare).await?;
-        let Prepared { place, plan, caches } = prepared;
-        let plan = Arc::new(plan);
-        info!(
-            dataset = %self.home.dir().display(),
-            partitions = plan.partitions.len(),
-            jobs = plan.bound.jobs,
-            memory_bound_bytes = plan.bound.bound_bytes,
-            "run started"
-        );
-        let to_build = plan.partitions.iter().filter(|p| !matches!(p.state, State::Done(_)));
-        let bytes = to_build.clone().map(|p| p.bytes).sum();
-        live.begin(to_build.count() as u64, bytes);
+        let (stopped, quit) = (stop.clone(), stop.child_token());
+        // Also where this is dropped, or fails before anything is built.
+        let ends_listing = quit.clone().drop_guard();
+        let prepare = move || {
+            let is_stopped = || stopped.is_cancelled();
+            pipeline.prepare(&is_stopped, may_list_ahead.then_some(&quit))
+        };
+        let Prepared { place, planning, stamps, caches } = on_thread(prepare).await?;
         live.watch_hooks(&self.transforms);
-        let export = match self.begin_push(&place, &plan, &live, &stop).await {
+        let (whole, again) = (planning.whole(), planning.again());
+        self.say_started(&planning, live);
+        let export = match self.begin_push(&place, whole.as_ref(), live, stop).await {
             Ok(export) => export,
             Err(error) => {
                 let pipeline = Arc::clone(self);
@@ -96,14 +121,14 @@ impl Pipeline {
             warned: Once::new(),
             pipeline: Arc::clone(self),
             place: Arc::clone(&place),
-            stamps: Arc::clone(&plan.stamps),
+            stamps,
             caches: Arc::clone(&caches),
-            plan: Arc::clone(&plan),
             meters: Meters::new(self),
-            observer,
-            live,
+            observer: Arc::clone(observer),
+            live: Arc::clone(live),
         });
-        let built = self.build_all(&context, &stop).await;
+        let built = self.build_all(&context, planning, stop).await;
+        drop(ends_listing);
         let pipeline = Arc::clone(self);
         let ended = on_thread(move || pipeline.end_transforms()).await;
         // Also where the run failed: what was answered is paid for.
@@ -111,7 +136,8 @@ impl Pipeline {
         let settling = Arc::clone(&place);
         on_thread(move || settle(&settling)).await?;
         let pipeline = Arc::clone(self);
-        if let (Err(PipelineError::Rejects { .. }), Some(retry)) = (&built, &plan.retry) {
+        let retry = whole.as_ref().and_then(|plan| plan.retry.as_ref());
+        if let (Err(PipelineError::Rejects { .. }), Some(retry)) = (&built, retry) {
             // What is current stays what counts; the next retry asks about all of it.
             let (retry, place) = (Arc::clone(retry), Arc::clone(&place));
             on_thread(move || Ok(retry.end(&place)?)).await?;
@@ -122,22 +148,27 @@ impl Pipeline {
             built => (built, ended),
         };
         let ended = match (built, ended, kept) {
-            (Ok(mut built), Ok(()), Ok(())) => {
+            (Ok((mut built, plan)), Ok(()), Ok(())) => {
                 let partitions = std::mem::take(&mut built.partitions);
+                let asked_again: u64 = plan.partitions.iter().map(|p| p.asked_again).sum();
                 let ending = move || {
                     let was_complete = pipeline.is_complete()?;
                     Ok((was_complete, pipeline.finish(&place, &plan, &partitions)?))
                 };
                 let ended = on_thread(ending).await;
-                ended.map(|ended| (ended, built))
+                ended.map(|ended| (ended, built, asked_again))
             }
             (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => Err(error),
         };
-        let ((was_complete, mut report), built) = match ended {
+        let ((was_complete, mut report), built, asked_again) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 if let Some(export) = export {
                     export.give_up().await;
+                }
+                let begins_again = again.is_some_and(|again| again.is_cancelled());
+                if matches!(error, PipelineError::Stopped) && begins_again && !stop.is_cancelled() {
+                    return Ok(None);
                 }
                 return Err(judge_listing(&context.place, error).await?);
             }
@@ -145,7 +176,7 @@ impl Pipeline {
         info!(rows = report.rows, shards = report.shards, "dataset complete");
         report.up_to_date = built.newly == 0 && built.adopted == 0 && was_complete;
         built.describe(&mut report);
-        report.asked_again = context.plan.partitions.iter().map(|p| p.asked_again).sum();
+        report.asked_again = asked_again;
         report.seconds = began.elapsed().as_secs_f64();
         report.peak_rss_bytes = peak_rss_bytes();
         report.stages = context.meters.report();
@@ -162,7 +193,27 @@ impl Pipeline {
             report.push = Some(pushed.map_err(not_pushed)?);
             report.seconds = began.elapsed().as_secs_f64();
         }
-        Ok(report)
+        Ok(Some(report))
+    }
+
+    /// Says that a run has started, and how much there is to do if that is known.
+    fn say_started(&self, planning: &Planning, live: &Live) {
+        let dataset = self.home.dir().display();
+        match planning {
+            Planning::Whole(plan) => {
+                info!(
+                    %dataset,
+                    partitions = plan.partitions.len(),
+                    jobs = plan.bound.jobs,
+                    memory_bound_bytes = plan.bound.bound_bytes,
+                    "run started"
+                );
+                plan.tell(live);
+            }
+            Planning::Ahead(ahead) => {
+                info!(%dataset, jobs = ahead.frame.bound.jobs, "run started while inputs are listed");
+            }
+        }
     }
 
     /// Lets the transforms end what they keep running.
@@ -178,10 +229,31 @@ impl Pipeline {
         ended
     }
 
-    fn prepare(&self, is_stopped: &dyn Fn() -> bool) -> Result<Prepared, PipelineError> {
+    fn prepare(
+        &self,
+        is_stopped: &dyn Fn() -> bool,
+        lists_ahead: Option<&CancellationToken>,
+    ) -> Result<Prepared, PipelineError> {
+        let beginning = match lists_ahead {
+            // What was given up is no error of the store.
+            Some(quit) => self
+                .list_ahead(quit, is_stopped)
+                .map_err(|error| if is_stopped() { PipelineError::Stopped } else { error })?,
+            None => Beginning::Whole,
+        };
         // A definition that is wrong leaves no folder behind.
-        let listed = self.list_or_go_on(is_stopped)?;
-        self.refuse_memory(&listed)?;
+        let listed = match beginning {
+            Beginning::Listed(listed) => listed,
+            Beginning::Whole => self.list_or_go_on(is_stopped)?,
+            Beginning::Ahead(ahead) => {
+                self.begin_transforms();
+                let files = ahead.hook_files.by_path();
+                let caches = self.open_caches(&ahead.listed.columns, &files, true)?;
+                let (place, stamps) = (Arc::clone(&ahead.place), Arc::clone(&ahead.stamps));
+                return Ok(Prepared { place, planning: Planning::Ahead(ahead), stamps, caches });
+            }
+        };
+        let listed = self.refuse_memory(listed)?;
         let place = Workplace::open(Arc::clone(&self.storage), self.home.clone())?;
         // A run that was cut off may not have come to it.
         settle(&place)?;
@@ -206,12 +278,14 @@ impl Pipeline {
         plan.stamps.compact(&place, self.ranges(&plan))?;
         self.note(&place, &plan)?;
         self.begin_transforms();
-        let caches = self.open_caches(&plan)?;
-        Ok(Prepared { place: Arc::new(place), plan, caches })
+        let is_built = !plan.partitions.iter().all(Planned::is_done);
+        let caches = self.open_caches(&plan.columns, &plan.files, is_built)?;
+        let (place, stamps) = (Arc::new(place), Arc::clone(&plan.stamps));
+        Ok(Prepared { place, planning: Planning::Whole(Arc::new(plan)), stamps, caches })
     }
 
     /// Tells those who look at the folder meanwhile what this run is about to do.
-    fn note(&self, place: &Workplace, plan: &Plan) -> Result<(), PipelineError> {
+    pub(super) fn note(&self, place: &Workplace, plan: &Plan) -> Result<(), PipelineError> {
         let mut rows_before = 0;
         for planned in &plan.partitions {
             rows_before += match &planned.state {

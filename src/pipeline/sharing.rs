@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::partition::Context;
-use super::plan::Done;
+use super::plan::{Done, Plan};
 use super::run::on_thread;
 use super::{Event, Pipeline, PipelineError};
 use crate::config::PushConfig;
@@ -98,9 +98,10 @@ impl Context {
 pub(super) async fn adopt(
     context: &Arc<Context>,
     others: &Arc<Others>,
+    plan: &Plan,
     index: usize,
 ) -> Result<Option<Done>, PipelineError> {
-    let (pipeline, plan) = (&context.pipeline, &context.plan);
+    let pipeline = &context.pipeline;
     let Some(planned) = plan.partitions.get(index) else { return Ok(None) };
     let Some(stage) = pipeline.sources.get(planned.source) else { return Ok(None) };
     let part = plan.part(planned);

@@ -1,6 +1,6 @@
 //! Digests of side inputs and of the files of hooks, which a slot covers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::assembly::SourceStage;
 use super::plan::Hashed;
@@ -19,13 +19,10 @@ impl Pipeline {
         (folder, root)
     }
 
-    /// The files that the transforms name, each with its digest as hex digits.
-    pub(super) fn hook_files(
-        &self,
-        stamps: &Stamps,
-        hashed: &mut Hashed,
-    ) -> Result<Vec<(Input, String)>, PipelineError> {
+    /// The files that the transforms name.
+    pub(super) fn hook_files(&self, stamps: &Stamps) -> Result<HookFiles, PipelineError> {
         let (folder, root) = self.hook_folder();
+        let mut hashed = Hashed::default();
         let mut found: Vec<(Input, String)> = Vec::new();
         for (name, transform) in self.named_transforms() {
             for path in transform.files() {
@@ -51,7 +48,23 @@ impl Pipeline {
             }
         }
         found.sort_by(|(one, _), (other, _)| one.path.cmp(&other.path));
-        Ok(found)
+        Ok(HookFiles { files: found, hashed })
+    }
+}
+
+/// The files that transforms name.
+#[derive(Default)]
+pub(super) struct HookFiles {
+    /// Each with its digest as hex digits.
+    pub(super) files: Vec<(Input, String)>,
+    /// What had to be hashed.
+    pub(super) hashed: Hashed,
+}
+
+impl HookFiles {
+    /// Their digests, by path.
+    pub(super) fn by_path(&self) -> BTreeMap<String, String> {
+        self.files.iter().map(|(input, b3)| (input.path.clone(), b3.clone())).collect()
     }
 }
 

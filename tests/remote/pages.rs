@@ -1,20 +1,60 @@
-//! A store that only lists: so many objects that no server here would take them, in pages as S3 has them.
+//! A store of more objects than any server here would take: it lists them in pages as S3 does, and each
+//! has the same few bytes.
 
 use std::fmt::Write as _;
 use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use super::http::Head;
 
 /// Keys in a page.
 const PAGE: usize = 1_000;
 
+/// What each object holds.
+pub(crate) const OBJECT: &str = "7 bytes";
+
+/// Nothing that a test waits for takes as long.
+const WATCHDOG: Duration = Duration::from_mins(2);
+
+/// What becomes of pages behind a key; the empty one is before the first.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Behind {
+    /// They are answered.
+    #[default]
+    Told,
+    /// Those behind the first page are not answered before an object was read.
+    Unread,
+    /// They are never answered.
+    Held(String),
+    /// They are refused.
+    Denied(String),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    behind: Behind,
+    queries: Vec<String>,
+    /// Objects that were asked for.
+    reads: Vec<String>,
+    /// Whether a page was asked for that is not answered.
+    is_held: bool,
+    is_late: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    keys: Vec<String>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
 /// A store that runs until its test process ends.
 #[derive(Debug)]
 pub(crate) struct Pages {
     address: SocketAddr,
-    queries: Arc<Mutex<Vec<String>>>,
+    shared: Arc<Shared>,
 }
 
 impl Pages {
@@ -22,16 +62,17 @@ impl Pages {
     pub(crate) fn new(keys: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (keys, queries) = (Arc::new(keys), Arc::new(Mutex::default()));
-        let noted = Arc::clone(&queries);
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { keys, state, changed });
+        let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (keys, noted) = (Arc::clone(&keys), Arc::clone(&noted));
+                let shared = Arc::clone(&of_thread);
                 // Clients come and go as they like.
-                std::thread::spawn(move || serve(&client, &keys, &noted).ok());
+                std::thread::spawn(move || shared.serve(&client).ok());
             }
         });
-        Self { address, queries }
+        Self { address, shared }
     }
 
     /// What a process finds in its environment to come here.
@@ -45,31 +86,113 @@ impl Pages {
         ]
     }
 
-    /// What was asked for since this was called last.
+    /// From now on this becomes of pages.
+    pub(crate) fn behind(&self, behind: Behind) {
+        self.shared.state.lock().unwrap().behind = behind;
+        self.shared.changed.notify_all();
+    }
+
+    /// What was listed since this was called last.
     pub(crate) fn queries(&self) -> Vec<String> {
-        std::mem::take(&mut *self.queries.lock().unwrap())
+        std::mem::take(&mut self.shared.state.lock().unwrap().queries)
+    }
+
+    /// How often objects were asked for since this was called last.
+    pub(crate) fn n_reads(&self) -> usize {
+        std::mem::take(&mut self.shared.state.lock().unwrap().reads).len()
+    }
+
+    /// Whether a page was asked for in vain, since no object was read before it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.shared.state.lock().unwrap().is_late
+    }
+
+    /// Waits until a page is held, and `seen` finds what it looks for elsewhere.
+    pub(crate) fn wait_held(&self, what: &str, mut seen: impl FnMut() -> bool) {
+        let until = Instant::now() + WATCHDOG;
+        let mut state = self.shared.state.lock().unwrap();
+        while !(state.is_held && seen()) {
+            assert!(Instant::now() < until, "no {what}: {:?}, {:?}", state.behind, state.queries);
+            // What is looked for elsewhere wakes nobody here.
+            let look_again = Duration::from_millis(50);
+            state = self.shared.changed.wait_timeout(state, look_again).unwrap().0;
+        }
     }
 }
 
-fn serve(client: &TcpStream, keys: &[String], noted: &Mutex<Vec<String>>) -> io::Result<()> {
-    let mut requests = BufReader::new(client);
-    while let Some(head) = Head::read(&mut requests)? {
-        let words = head.first();
-        let query = words[1].split_once('?').map_or("", |(_, query)| query);
-        noted.lock().unwrap().push(query.to_owned());
-        let body = page(keys, query);
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-        let mut client = client;
-        client.write_all((head + &body).as_bytes())?;
+impl Shared {
+    fn serve(&self, client: &TcpStream) -> io::Result<()> {
+        let mut requests = BufReader::new(client);
+        while let Some(head) = Head::read(&mut requests)? {
+            let words = head.first();
+            let (path, query) = words[1].split_once('?').unwrap_or((&words[1], ""));
+            let key = path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key);
+            let answer = if key.is_empty() { self.list(query) } else { self.read(key, &head) };
+            let mut client = client;
+            client.write_all(answer.as_bytes())?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn read(&self, key: &str, head: &Head) -> String {
+        self.state.lock().unwrap().reads.push(key.to_owned());
+        self.changed.notify_all();
+        let (mut status, mut body, mut range) = ("200 OK", OBJECT, String::new());
+        if let Some((first, last)) = head
+            .header("range")
+            .as_deref()
+            .and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
+        {
+            let last = last.parse().map_or(OBJECT.len(), |last: usize| OBJECT.len().min(last + 1));
+            body = &OBJECT[first.parse().unwrap()..last];
+            status = "206 Partial Content";
+            range = format!("Content-Range: bytes {first}-{}/{}\r\n", last - 1, OBJECT.len());
+        }
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{range}ETag: \"{key}\"\r\n\
+             Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n{body}",
+            body.len()
+        )
+    }
+
+    fn list(&self, query: &str) -> String {
+        let after = value(query, "continuation-token").or(value(query, "start-after"));
+        let after = after.unwrap_or_default();
+        let mut state = self.state.lock().unwrap();
+        state.queries.push(query.to_owned());
+        let until = Instant::now() + WATCHDOG;
+        let (status, body) = loop {
+            let is_held = match &state.behind {
+                Behind::Unread => !after.is_empty() && state.reads.is_empty(),
+                Behind::Held(key) => after >= *key,
+                Behind::Denied(key) if after >= *key => {
+                    break ("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>".to_owned());
+                }
+                Behind::Told | Behind::Denied(_) => false,
+            };
+            if !is_held {
+                drop(state);
+                break ("200 OK", page(&self.keys, query));
+            }
+            state.is_held = true;
+            if Instant::now() > until {
+                state.is_late = true;
+                state.behind = Behind::Told;
+            }
+            self.changed.notify_all();
+            state = self.changed.wait_timeout(state, Duration::from_secs(1)).unwrap().0;
+        };
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    }
+}
+
+fn value(query: &str, name: &str) -> Option<String> {
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
 fn page(keys: &[String], query: &str) -> String {
-    let value = |name: &str| {
-        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-        pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
-    };
+    let value = |name: &str| value(query, name);
     let prefix = value("prefix").unwrap_or_default();
     let after = value("continuation-token").or(value("start-after")).unwrap_or_default();
     let delimiter = value("delimiter");

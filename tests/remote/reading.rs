@@ -10,7 +10,7 @@ use object_store::signer::Signer;
 use parquet::arrow::ArrowWriter;
 
 use super::command::{Place, Ran, files_of, joined};
-use super::pages::Pages;
+use super::pages::{Behind, OBJECT, Pages};
 use super::proxy::{Fault, Proxy, Rule};
 use super::servers::{Bucket, Server};
 
@@ -286,6 +286,111 @@ fn a_long_listing_is_asked_for_in_parts_and_no_further_than_is_meant() {
             assert_eq!(planned["partitions"], local["partitions"], "{path}");
         }
     }
+}
+
+/// Objects in several pages, a place with the same files, and a definition that reads them in partitions of
+/// about 250.
+fn several_pages(n: usize, end: &str) -> (Pages, Place) {
+    let names: Vec<_> = (0..n).map(|i| format!("{i:05}{end}.txt")).collect();
+    let place = Place::new();
+    for name in &names {
+        place.write(&format!("in/{name}"), OBJECT);
+    }
+    let pages = Pages::new(names.iter().map(|name| format!("data/{name}")).collect());
+    let source = "type = \"files\"\npath = \"*.txt\"\ncontent = \"text\"";
+    let small =
+        definition("long", source).replace("partition_bytes = \"1MiB\"", "partition_bytes = 1750");
+    place.write("long.toml", small);
+    done(&run(&place, &["run", "long.toml", "--out", "local"], "in", &[]));
+    (pages, place)
+}
+
+/// Whether there is a file below a folder with so many bytes, whose path holds this text.
+#[expect(clippy::disallowed_methods, reason = "a test looks at what another process writes")]
+fn has_file(folder: &std::path::Path, part: &str, bytes: usize) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        let is_meant = || path.display().to_string().contains(part);
+        path.is_dir() && has_file(&path, part, bytes)
+            || is_meant() && std::fs::read(&path).is_ok_and(|it| it.len() >= bytes)
+    })
+}
+
+#[test]
+fn rows_are_read_before_the_second_page_of_a_listing_is_there() {
+    let (pages, place) = several_pages(2_500, "");
+    pages.behind(Behind::Unread);
+    let environment = pages.environment();
+    let ran = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
+    done(&ran);
+    assert!(!pages.is_late(), "no object was read while the second page was held");
+    assert!(files_of(&place.path("x")) == files_of(&place.path("local")));
+    assert_eq!(pages.queries().len(), 4, "three pages, and a look for folders");
+    assert!(pages.n_reads() <= 2_501);
+    pages.behind(Behind::Told);
+    let ran = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
+    done(&ran);
+    assert_eq!(pages.n_reads(), 0, "nothing is read again");
+    assert!(files_of(&place.path("x")) == files_of(&place.path("local")));
+}
+
+#[test]
+fn a_listing_that_was_cut_off_is_gone_on_with() {
+    for denied in [false, true] {
+        let (pages, place) = several_pages(2_500, "");
+        let environment = pages.environment();
+        let behind = "data/01999.txt".to_owned();
+        pages.behind(Behind::Held(behind.clone()));
+        let mut command = place.command(&["run", "long.toml", "--out", "x"]);
+        command.env("ROOT", "s3://b/data").envs(environment.clone());
+        let mut child = command.spawn().unwrap();
+        let out = place.path("x");
+        // What two pages hold is planned and noted, and some of it is built.
+        pages.wait_held("record and journal", || {
+            has_file(&out, "listing.jsonl", 2_000 * 30) && has_file(&out, "/partitions/", 1)
+        });
+        if denied {
+            pages.behind(Behind::Denied(behind));
+            assert_eq!(child.wait().unwrap().code(), Some(1));
+        } else {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(!has_file(&out, "manifest-", 1));
+        pages.behind(Behind::Told);
+        pages.queries();
+        let ran = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
+        done(&ran);
+        let queries = pages.queries();
+        let is_new = |query: &String| !query.contains("start-after=data%2F01999.txt");
+        assert_eq!(queries.len(), 1, "{queries:?}");
+        assert!(!queries.iter().any(is_new), "{queries:?}");
+        assert!(files_of(&place.path("x")) == files_of(&place.path("local")), "{denied}");
+    }
+}
+
+#[test]
+fn a_list_that_leaves_no_room_is_refused_and_what_was_built_is_kept() {
+    let (pages, place) = several_pages(6_000, &"x".repeat(200));
+    let environment = pages.environment();
+    let run = |memory: &str| {
+        let args = ["run", "long.toml", "--out", "x", "--jobs", "1", "--memory", memory];
+        run(&place, &args, "s3://b/data", &environment)
+    };
+    let few = run("1MiB");
+    few.fails(2, &["error[memory-too-small]"]);
+    assert!(!place.path("x").exists(), "nothing is written where nothing can be built");
+    let needed = few.stderr.split("that may take ").nth(1).unwrap();
+    let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
+    // Enough for the first pages, and not for all.
+    pages.n_reads();
+    run(&(needed - 100_000).to_string()).fails(2, &["error[memory-too-small]"]);
+    let n_read = pages.n_reads();
+    assert!(n_read > 0 && has_file(&place.path("x"), "/partitions/", 1));
+    done(&run(&needed.to_string()));
+    assert!(pages.n_reads() < 6_000, "what was built is not read again");
+    assert!(files_of(&place.path("x")) == files_of(&place.path("local")));
 }
 
 /// Runs a definition until it reads one of those objects, and kills it.
