@@ -58,7 +58,7 @@ path = "*.npy"
 
 [dataset]
 max_row_bytes = "128KiB"
-shard_bytes = "128MiB"
+shard_bytes = SHARD_BYTES
 
 [run]
 out = "data"
@@ -190,7 +190,9 @@ impl Bench {
         for file in 0..n_files {
             array(&dir.join(format!("in/{file}.npy")), file, bytes / ROW_BYTES / 8)?;
         }
-        std::fs::write(dir.join("rows.toml"), DEFINITION)?;
+        // A shard goes out when it is sealed: with one alone, building and pushing would not overlap.
+        let definition = DEFINITION.replace("SHARD_BYTES", &(bytes / 8).to_string());
+        std::fs::write(dir.join("rows.toml"), definition)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let (dataset, files) = (PathBuf::new(), Vec::new());
         let mut it = Self { rounds: args.rounds(), dir, server, runtime, dataset, files, bytes: 0 };
