@@ -142,7 +142,7 @@ impl Push {
     ///
     /// # Cancel safety
     /// When `stop` is cancelled, parts that are on their way arrive and are noted, then it ends with
-    /// [`PushError::Stopped`]. Dropped, it loses what was on its way.
+    /// [`PushError::Stopped`](super::PushError::Stopped). Dropped, it loses what was on its way.
     pub async fn run(self, live: Arc<PushLive>, stop: CancellationToken) -> Result<PushReport> {
         let Self { storage, home, complete, remote, options, dropping } = self;
         let exporter = Exporter::open(storage, home, remote, options, live, stop).await?;
