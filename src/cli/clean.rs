@@ -18,6 +18,7 @@ use crate::dataset::{DatasetError, Home, Workplace};
 use crate::exporters::push_at;
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::is_url;
+use crate::shard::layout::COMPLETE;
 use crate::storage::{EntryKind, Local, Storage};
 
 /// Arguments of `rowmill clean`.
@@ -92,11 +93,14 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
     if let Some(holder) = Local.lock_holder(&home.lock())? {
         return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
     }
+    // A push that ends before it is seen has put another generation there.
+    let sentinel = home.dir().join(COMPLETE);
+    let current = Local.read(&sentinel)?;
     expect_no_push(&home)?;
     // Opening the place empties its trash; what was in it is told of all the same.
     let mut removed = if args.keys { Vec::new() } else { leftovers(&Local, &home, keep)? };
     removed.retain(|it| it.what == Leftover::Trash);
-    let place = Workplace::open(Arc::new(Local), home)?;
+    let place = Workplace::open(Arc::new(Local), home.clone())?;
     if args.keys {
         for removal in old_keys(&Local, &target.located, own, keep)? {
             let key = removal.path.file_name().unwrap_or_default().to_string_lossy();
@@ -105,7 +109,15 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
             removed.push(removal);
         }
     } else {
-        clean(&place, keep, |removal| removed.push(removal.clone()))?;
+        clean(&place, keep, |removal| {
+            expect_no_push(&home)?;
+            if Local.read(&sentinel)? != current {
+                let holder = "a push to it that has just ended".to_owned();
+                return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
+            }
+            removed.push(removal.clone());
+            Ok(())
+        })?;
     }
     Ok(removed)
 }

@@ -103,7 +103,7 @@ macro_rules! remote_codes {
             PushLost = "push-lost":
                 "A shard whose rows are not on this disk is not in the store any more.",
                 "Its rows were dropped here after it had been pushed; somebody has removed it there since.",
-                "Remove the shard's local folder, which the hint names, and run the pipeline again: it is built again.",
+                "Remove the shard's local folder, which the hint names, and run the pipeline again: it is built again. Then push, where the run does not.",
                 "`s3://b/t/…/shards/…` is not there any more, and its rows are not here";
             PushOvertaken = "push-overtaken":
                 "Another generation was put in the same place since a push began, or since the same generation was pushed from here.",

@@ -126,16 +126,20 @@ pub fn leftovers(storage: &dyn Storage, home: &Home, keep: Keep) -> Result<Vec<R
     Ok(found.removals)
 }
 
-/// Removes what [`leftovers`] finds and tells of each thing before it goes.
+/// Removes what [`leftovers`] finds, and asks before each thing goes whether it may.
 ///
 /// # Errors
-/// The disk's. What was not removed is found again.
+/// The disk's, and that of whoever was asked. What was not removed is found again.
 ///
 /// # Durability
 /// Of each thing as [`Workplace::discard`].
-pub fn clean(place: &Workplace, keep: Keep, mut tell: impl FnMut(&Removal)) -> Result<()> {
+pub fn clean(
+    place: &Workplace,
+    keep: Keep,
+    mut may_go: impl FnMut(&Removal) -> Result<()>,
+) -> Result<()> {
     for removal in leftovers(&**place.storage(), place.home(), keep)? {
-        tell(&removal);
+        may_go(&removal)?;
         place.discard(&removal.path)?;
     }
     Ok(())

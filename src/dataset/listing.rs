@@ -58,8 +58,9 @@ enum Line {
         name: String,
         root: String,
     },
-    /// Of the source that was named last.
+    /// Of the source that was named last, behind the first `at` of it.
     Inputs {
+        at: usize,
         inputs: Vec<Entry>,
     },
     /// All of its inputs were named.
@@ -144,16 +145,17 @@ impl Lines {
             bytes += input.path.len();
             entries.extend(entry(input));
             if entries.len() >= LINE_INPUTS || bytes >= LINE_BYTES {
-                let inputs = std::mem::take(&mut entries);
-                self.file.append(&log::line(&Line::Inputs { inputs }))?;
+                self.line(std::mem::take(&mut entries))?;
                 bytes = 0;
             }
         }
-        if !entries.is_empty() {
-            self.file.append(&log::line(&Line::Inputs { inputs: entries }))?;
-        }
+        if entries.is_empty() { Ok(()) } else { self.line(entries) }
+    }
+
+    fn line(&mut self, inputs: Vec<Entry>) -> Result<()> {
+        let at = self.n_inputs;
         self.n_inputs += inputs.len();
-        Ok(())
+        Ok(self.file.append(&log::line(&Line::Inputs { at, inputs }))?)
     }
 
     fn whole(&mut self) -> Result<()> {
@@ -410,8 +412,8 @@ impl Reading {
                 }
                 Some(())
             }
-            Line::Inputs { inputs: entries } => {
-                let n_open = self.n_open.as_mut()?;
+            Line::Inputs { at, inputs: entries } => {
+                let n_open = self.n_open.as_mut().filter(|n| **n == at)?;
                 *n_open += entries.len();
                 let Some(kept) = self.source.as_ref().and_then(|name| self.kept.get_mut(name))
                 else {
@@ -526,6 +528,16 @@ mod tests {
         ] {
             memory.write_atomic(&path, &bytes).unwrap();
             assert!(kept().is_empty(), "{name}");
+        }
+        for (name, which, want) in [
+            ("one line lost", &[0, 1, 3, 4, 5, 6][..], 0),
+            ("another lost", &[0, 1, 2, 4], 1_000),
+            ("one line twice", &[0, 1, 2, 2, 3, 4], 1_000),
+        ] {
+            let some: Vec<u8> = which.iter().flat_map(|n: &usize| lines[*n].to_vec()).collect();
+            memory.write_atomic(&path, &some).unwrap();
+            let so_far = read_begun(&memory, place.home(), &roots).unwrap();
+            assert!(!so_far.is_whole && so_far.sources["a"].inputs == inputs[..want], "{name}");
         }
     }
 

@@ -158,7 +158,7 @@ impl PushError {
                 let path = path.display();
                 return Some(format!(
                     "push it again from a machine that has its rows; where none has, remove `{path}` and \
-                     run the pipeline again: it is built and sent anew"
+                     run the pipeline again and push: it is built and sent anew"
                 ));
             }
             Self::Overtaken { .. } => {

@@ -31,7 +31,7 @@ use crate::dataset::record::RecordNames;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, partition};
 use crate::inputs::Input;
-use crate::remote::{Pace, Room, is_url};
+use crate::remote::{Pace, Room, is_url, lists_in_order};
 use crate::sources::{Found, InputPages, is_settled};
 
 /// Least that is reckoned with for what a partition at work holds of its list.
@@ -197,6 +197,11 @@ impl Pipeline {
         let roots = self.url_roots();
         let mut kept = listing::read_begun(&*self.storage, &self.home, &roots)?;
         if facts.retrying || kept.is_whole {
+            return Ok(Beginning::Whole);
+        }
+        let is_cut = |name| kept.sources.get(name).is_some_and(|it| !it.is_whole);
+        // Elsewhere the rest need not stand behind what is kept.
+        if self.sources.iter().any(|it| is_cut(it.name()) && !lists_in_order(&it.root)) {
             return Ok(Beginning::Whole);
         }
         let at = SystemTime::now();

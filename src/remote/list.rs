@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
@@ -32,6 +33,10 @@ use super::{Remote, RemoteError, RemoteErrorKind};
 const AT_ONCE: usize = 16;
 /// Objects that are told at once where a store has no pages.
 const PAGE: usize = 1_000;
+/// How often a page is asked for again whose answer broke off.
+const CUT_RETRIES: usize = 5;
+/// A request that fails later than that was tried again and again by the client.
+const SOON: Duration = Duration::from_secs(5);
 /// Most folders within one another that are looked at to cut a listing.
 const MOST_LEVELS: usize = 32;
 
@@ -386,8 +391,21 @@ where
         next: PaginatedListOptions,
     ) -> Result<PaginatedListResult, RemoteError> {
         let prefix = (!prefix.is_empty()).then_some(prefix);
-        let page = self.pages.list_paginated(prefix, next).await;
-        page.map_err(|e| self.remote.error("list", &self.below, &e))
+        let mut n_cut = 0;
+        loop {
+            let began = Instant::now();
+            let page = self.pages.list_paginated(prefix, next.clone()).await;
+            let error = match page {
+                Ok(page) => return Ok(page),
+                Err(error) => self.remote.error("list", &self.below, &error),
+            };
+            // For an answer that breaks off the client does not ask again; where there was none it has.
+            let is_cut = error.kind() == RemoteErrorKind::Network && began.elapsed() < SOON;
+            if !is_cut || n_cut == CUT_RETRIES {
+                return Err(error);
+            }
+            n_cut += 1;
+        }
     }
 }
 
@@ -419,8 +437,10 @@ fn folder_of(key: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::io;
     use std::sync::Mutex;
 
+    use object_store::client::{HttpError, HttpErrorKind};
     use object_store::memory::InMemory;
     use object_store::path::Path;
     use object_store::{ListResult, ObjectMeta};
@@ -435,6 +455,8 @@ mod tests {
         page: usize,
         is_ordered: bool,
         asked: Mutex<Vec<(String, bool)>>,
+        /// Answers that break off before one comes through.
+        n_cut: AtomicUsize,
     }
 
     #[async_trait::async_trait]
@@ -447,6 +469,12 @@ mod tests {
             let prefix = prefix.unwrap_or_default();
             self.asked.lock().unwrap().push((prefix.to_owned(), next.delimiter.is_some()));
             tokio::task::yield_now().await;
+            let less = |n: usize| n.checked_sub(1);
+            if self.n_cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+                let source = io::Error::from(io::ErrorKind::UnexpectedEof);
+                let source = HttpError::new(HttpErrorKind::Interrupted, source);
+                return Err(object_store::Error::Generic { store: "S3", source: Box::new(source) });
+            }
             let after = next.page_token.or(next.offset).unwrap_or_default();
             let (mut objects, mut folders) = (Vec::new(), BTreeSet::new());
             let mut last = None;
@@ -511,7 +539,13 @@ mod tests {
     }
 
     fn lister(keys: BTreeSet<String>, page: usize, prefix: &str) -> (Listing, Arc<Pages>) {
-        let pages = Pages { keys, page, is_ordered: true, asked: Mutex::default() };
+        let pages = Pages {
+            keys,
+            page,
+            is_ordered: true,
+            asked: Mutex::default(),
+            n_cut: AtomicUsize::new(0),
+        };
         let pages = Arc::new(pages);
         let lister = Lister {
             remote: Remote::of_store("s3://b", Arc::new(InMemory::new())),
@@ -585,6 +619,16 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_breaks_off_is_asked_for_again_some_times() {
+        for (n_cut, n_listed) in [(CUT_RETRIES, Some(10)), (CUT_RETRIES + 1, None)] {
+            let (lister, pages) = lister((0..30).map(|i| format!("p/{i:02}")).collect(), 10, "p/");
+            pages.n_cut.store(n_cut, Ordering::Relaxed);
+            let page = wait(lister.page("p/", PaginatedListOptions::default()));
+            assert_eq!(page.ok().map(|it| it.result.objects.len()), n_listed, "{n_cut} cuts");
+        }
+    }
+
+    #[test]
     fn a_store_that_lists_out_of_order_is_not_cut() {
         let keys = (0..1_000).map(|i| format!("{:02}/{i:06}", i / 100)).collect();
         let (lister, pages) = lister(keys, 100, "");
@@ -593,6 +637,7 @@ mod tests {
             page: 100,
             is_ordered: false,
             asked: Mutex::default(),
+            n_cut: AtomicUsize::new(0),
         };
         assert!(all(Lister { pages: Arc::new(pages), ..lister }).is_none());
     }

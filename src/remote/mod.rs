@@ -47,7 +47,7 @@ pub use read::Object;
 pub(crate) use storage::of_remote;
 pub use storage::{RemoteStorage, remote_cause};
 pub use uploads::{Upload, Uploads};
-pub use url::{Scheme, is_url, local_path, shown, split};
+pub use url::{Scheme, is_url, lists_in_order, local_path, shown, split};
 
 use url::RemoteUrl;
 

@@ -85,7 +85,9 @@ impl Watched {
         // Until the answer comes, nobody knows how many of them have been sent.
         let has_bytes = !request.body().is_empty();
         let mut answer = pin!(self.client.execute(request));
-        let long = tokio::time::sleep((since + PATIENCE).saturating_duration_since(began));
+        // Whoever asks again is about to hear that it is refused, unless it takes longer than that.
+        let long = (since + PATIENCE).saturating_duration_since(began).max(AT_ONCE);
+        let long = tokio::time::sleep(long);
         let answered = tokio::select! {
             biased;
             answered = &mut answer => answered,

@@ -166,6 +166,9 @@ impl Remote {
             if of.is_some_and(|of| !of.is_same(&found)) {
                 return Err(wrong(RemoteErrorKind::Changed, "another state came"));
             }
+            if range.end > found.size {
+                return Err(wrong(RemoteErrorKind::Changed, "it is shorter than it was"));
+            }
             let got_range = got.range.clone();
             let bytes = got.bytes().await.map_err(refused)?;
             if got_range == range && bytes.len() as u64 == range.end - range.start {
@@ -207,8 +210,23 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
     use super::*;
     use crate::remote::RemoteOptions;
+
+    #[test]
+    fn an_object_that_is_shorter_than_it_was_has_changed() {
+        let store = Arc::new(InMemory::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let path = object_store::path::Path::from("p/x");
+        runtime.block_on(store.put(&path, vec![7; 3].into())).unwrap();
+        let remote = Remote::of_store("s3://b/p", store);
+        let read = |range| remote.begin_read("x", range, None).unwrap().wait();
+        assert_eq!(read(0..3).unwrap().1.len(), 3);
+        assert_eq!(read(1..8).unwrap_err().kind(), RemoteErrorKind::Changed);
+    }
 
     #[test]
     fn a_store_that_does_not_answer_is_asked_once_and_as_often_as_is_tried() {

@@ -32,6 +32,17 @@ pub fn is_url(text: &str) -> bool {
     })
 }
 
+/// Whether the store at a URL promises to list objects in the order of their keys, as buckets of S3 and
+/// Google do; directory buckets of S3 and Azure do not.
+#[must_use]
+pub fn lists_in_order(url: &str) -> bool {
+    RemoteUrl::parse(url).is_ok_and(|url| match url.scheme {
+        Scheme::S3 => !url.authority.ends_with("--x-s3"),
+        Scheme::Gcs => true,
+        Scheme::Azure | Scheme::Http | Scheme::File => false,
+    })
+}
+
 /// The path on this machine that a `file://` URL names.
 ///
 /// # Errors
@@ -169,6 +180,20 @@ pub fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn order_is_believed_where_it_is_promised() {
+        for (url, want) in [
+            ("s3://b/p", true),
+            ("gs://b", true),
+            ("s3://b--use1-az4--x-s3/p", false),
+            ("az://c/p", false),
+            ("file:///p", false),
+            ("p", false),
+        ] {
+            assert_eq!(lists_in_order(url), want, "{url}");
+        }
+    }
 
     #[test]
     fn a_url_says_where_and_shows_no_secret() {

@@ -113,7 +113,7 @@ pub(super) const ROWS_HAVE_NO_KEY: &str = "rows have no key";
 
 /// What is to be done about a shard that a store has lost.
 pub(crate) const LOST_ELSEWHERE: &str = "push the dataset again from a machine that has the shard's rows; where none has, remove its folder \
-     from `shards/` on a machine and run the pipeline there: it is built and sent anew";
+     from `shards/` on a machine and run the pipeline there and push: it is built and sent anew";
 
 /// What is to be done about damage in a store.
 pub(crate) const DAMAGED_ELSEWHERE: &str = "`rowmill verify URL` tells what is damaged; push the dataset again with `--replace`, from where \

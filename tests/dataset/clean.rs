@@ -67,7 +67,11 @@ fn whole_generations(memory: &Memory, home: &Home) -> usize {
 fn cleaned(memory: &Memory, home: &Home, keep: Keep) -> Vec<Leftover> {
     let place = Workplace::open(disk(memory), home.clone()).unwrap();
     let mut removed = Vec::new();
-    clean(&place, keep, |it| removed.push(it.what)).unwrap();
+    clean(&place, keep, |it| {
+        removed.push(it.what);
+        Ok(())
+    })
+    .unwrap();
     removed
 }
 
@@ -114,7 +118,7 @@ fn cut_anywhere_every_generation_that_is_left_is_whole() {
         let run = start.after_kill();
         run.cut_at(n);
         if let Ok(place) = Workplace::open(disk(&run), home.clone()) {
-            clean(&place, CURRENT_ONLY, |_| {}).unwrap_err();
+            clean(&place, CURRENT_ONLY, |_| Ok(())).unwrap_err();
         }
         let sets: Vec<_> = survivals(run.pending(), n, 1).collect();
         for survival in sets.iter().step_by((sets.len() / 3).max(1)) {
