@@ -190,8 +190,8 @@ impl Bench {
         for file in 0..n_files {
             array(&dir.join(format!("in/{file}.npy")), file, bytes / ROW_BYTES / 8)?;
         }
-        // A shard goes out when it is sealed: with one alone, building and pushing would not overlap.
-        let definition = DEFINITION.replace("SHARD_BYTES", &(bytes / 8).to_string());
+        // A shard goes out when it is sealed: with few of them, building and pushing would hardly overlap.
+        let definition = DEFINITION.replace("SHARD_BYTES", &(bytes / 32).to_string());
         std::fs::write(dir.join("rows.toml"), definition)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let (dataset, files) = (PathBuf::new(), Vec::new());
