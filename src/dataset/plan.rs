@@ -7,13 +7,18 @@
 //! 2. Whether a group ends after a file is decided by that file's path and size, or by the sizes
 //!    since the last boundary; so a change of the list moves boundaries only up to the next one
 //!    that a path decided.
-//! 3. Nothing is kept but the group that is open: a million inputs need no memory beside their list.
+//! 3. A partition has at most four times [`MEAN_INPUTS`] files, however small they are: a list of small
+//!    files is built side by side, and begun before it is whole.
+//! 4. Nothing is kept but the group that is open: a million inputs need no memory beside their list.
 
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
 use crate::inputs::{Input, InputRange};
+
+/// About as many files are in a group at most: one weighs as many bytes of `partition_bytes` as makes that.
+const MEAN_INPUTS: u64 = 4_096;
 
 /// One partition, told by positions in the list of inputs it was planned from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +97,7 @@ impl PlanError {
     }
 }
 
-/// Divides `inputs`, sorted by path, into partitions of about `partition_bytes`.
+/// Divides `inputs`, sorted by path, into partitions of about `partition_bytes`, as their weights add up.
 ///
 /// `cuts` gives the positions at which a file of at least that size is cut, ascending; none where it
 /// cannot be. A file that is not cut stands in a group as any other: being as large as a partition,
@@ -156,9 +161,9 @@ impl CutFile {
 #[derive(Debug)]
 pub struct Divider {
     partition_bytes: u64,
-    /// The first input of the open group, and the bytes in it.
+    /// The first input of the open group, and the weight of all in it.
     first: usize,
-    group_bytes: u64,
+    group_weight: u64,
     next: usize,
     cut: Option<CutFile>,
 }
@@ -168,7 +173,7 @@ impl Divider {
     #[must_use]
     pub fn new(partition_bytes: u64) -> Self {
         let partition_bytes = partition_bytes.max(1);
-        Self { partition_bytes, first: 0, group_bytes: 0, next: 0, cut: None }
+        Self { partition_bytes, first: 0, group_weight: 0, next: 0, cut: None }
     }
 
     /// The next partition of `inputs`, the list so far: at each call that of the one before, and maybe
@@ -206,9 +211,10 @@ impl Divider {
                 }
             }
             self.next += 1;
-            self.group_bytes = self.group_bytes.saturating_add(input.size);
-            if ends_group(&input.path, input.size, self.partition_bytes)
-                || self.group_bytes >= self.partition_bytes.saturating_mul(4)
+            let weight = weight(input, self.partition_bytes);
+            self.group_weight = self.group_weight.saturating_add(weight);
+            if ends_group(&input.path, weight, self.partition_bytes)
+                || self.group_weight >= self.partition_bytes.saturating_mul(4)
             {
                 return Ok(self.close());
             }
@@ -219,7 +225,7 @@ impl Divider {
     /// Ends the open group; `None` where there is nothing in it.
     fn close(&mut self) -> Option<Planned> {
         let group = self.first..self.next;
-        (self.first, self.group_bytes) = (self.next, 0);
+        (self.first, self.group_weight) = (self.next, 0);
         (!group.is_empty()).then_some(Planned::Group(group))
     }
 
@@ -234,13 +240,19 @@ impl Divider {
     }
 }
 
+/// What a file counts for in its group: its bytes, and no less than so many of them make a partition.
+#[must_use]
+pub fn weight(input: &Input, partition_bytes: u64) -> u64 {
+    input.size.max(partition_bytes / MEAN_INPUTS)
+}
+
 /// Whether a group ends after this file: the SHA-256 of its path, as a fraction of 1, is below its
 /// share of a partition.
-fn ends_group(path: &str, size: u64, partition_bytes: u64) -> bool {
-    // The first 64 of 256 bits, a big-endian fraction: h / 2^64 < size / partition_bytes.
+fn ends_group(path: &str, weight: u64, partition_bytes: u64) -> bool {
+    // The first 64 of 256 bits, a big-endian fraction: h / 2^64 < weight / partition_bytes.
     let hash: [u8; 32] = Sha256::digest(path.as_bytes()).into();
     let fraction = hash.iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
-    u128::from(fraction) * u128::from(partition_bytes) < u128::from(size) << 64
+    u128::from(fraction) * u128::from(partition_bytes) < u128::from(weight) << 64
 }
 
 fn check_cuts(input: &Input, points: &[u64]) -> Result<(), PlanError> {
@@ -327,6 +339,16 @@ mod tests {
             assert!(range.len() <= 4_000, "{range:?}");
         }
         assert!(plan.len() > 60 && plan.len() < 160, "{} groups", plan.len());
+    }
+
+    #[test]
+    fn groups_of_tiny_files_have_some_thousands_of_them() {
+        for size in [0, 20_000] {
+            let inputs: Vec<_> = (0..100_000).map(|i| input(&format!("{i:06}"), size)).collect();
+            let plan = plan(&inputs, 1 << 30);
+            assert!(plan.iter().all(|it| it.places().len() <= 16_384), "{size}");
+            assert!(plan.len() > 15 && plan.len() < 40, "{} groups of {size}", plan.len());
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::side::HookFiles;
 use super::{Live, Pipeline, PipelineError};
 use crate::dataset::facts::Facts;
 use crate::dataset::listing::{self, Journal};
-use crate::dataset::plan::Divider;
+use crate::dataset::plan::{self, Divider};
 use crate::dataset::record::RecordNames;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, partition};
@@ -332,9 +332,10 @@ impl Pipeline {
         let most = self.definition.run.memory / PART_SHARE;
         let partition_bytes = self.definition.data.dataset.partition_bytes;
         let of_source = |inputs: &[Input]| {
-            let bytes: u64 = inputs.iter().map(|input| input.size).sum();
+            let weight = inputs.iter().map(|input| plan::weight(input, partition_bytes));
+            let weight: u64 = weight.sum();
             let held: usize = inputs.iter().map(at_work_bytes).sum();
-            let times = partition_bytes.saturating_mul(4).div_ceil(bytes.max(1)).max(1);
+            let times = partition_bytes.saturating_mul(4).div_ceil(weight.max(1)).max(1);
             times.saturating_mul(held as u64)
         };
         let largest = listed.sources.iter().map(|it| of_source(&it.inputs)).max();
