@@ -168,7 +168,7 @@ fn many_objects_in_folders_are_listed_by_every_server() {
         let paths = (0..1_200).map(|i| format!("npy/{:02}/{i:04}.npy", i / 100));
         let paths: Vec<String> = paths.collect();
         for path in &paths {
-            place.write(&format!("in/{path}"), &npy(1));
+            place.write(&format!("in/{path}"), npy(1));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let put = |path| {
