@@ -419,9 +419,8 @@ fn parts_of(last: &str, begins: &[String], end: Option<&str>, n: usize) -> Vec<R
         if let Some(part) = parts.last_mut() {
             part.end = Some(cut.clone());
         }
-        // What stands for the folder itself is listed under its own name: a key before that is meant. It has
-        // no character that a query may escape in two ways: some servers take such a signature for a wrong one.
-        let after = cut.strip_suffix(DELIMITER).map(|folder| format!("{folder}.z"));
+        // What stands for the folder itself is listed under its own name: a key before that is meant.
+        let after = cut.strip_suffix(DELIMITER).map(|folder| format!("{folder}.~"));
         parts.push(Range { first: cut.clone(), end: None, after });
     }
     if let Some(part) = parts.last_mut() {

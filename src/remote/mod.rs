@@ -23,6 +23,7 @@ pub mod probe;
 mod read;
 mod scrub;
 mod shared_disk;
+mod spelling;
 mod staged;
 mod storage;
 mod unlisted;

@@ -19,6 +19,8 @@ use object_store::client::{
 };
 use tracing::warn;
 
+use super::spelling::as_signed;
+
 /// How long nothing is said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -66,7 +68,7 @@ impl HttpService for Watched {
         'a: 'b,
         Self: 'b,
     {
-        Box::pin(self.watch(request))
+        Box::pin(self.watch(as_signed(request)))
     }
 }
 

@@ -159,31 +159,34 @@ fn every_source_reads_objects_as_it_reads_files() {
     }
 }
 
+/// A folder's name with whatever is escaped in a query, in one way or another.
+const ODD: &str = "d~ *(a+b) %20&=\u{fc}";
+
 #[test]
 fn many_objects_in_folders_are_listed_by_every_server() {
     for server in Server::all() {
         let bucket = server.bucket();
         let (place, store) = (Place::new(), bucket.store());
         // More than a page, in folders by which the rest is cut.
-        let paths = (0..1_200).map(|i| format!("npy/{:02}/{i:04}.npy", i / 100));
+        let paths = (0..1_100).map(|i| format!("npy/{:02}~/{i:04}.npy", i / 100));
         let paths: Vec<String> = paths.collect();
         for path in &paths {
             place.write(&format!("in/{path}"), npy(1));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let put = |path| {
-            let key = Path::parse(format!("data/{path}")).unwrap();
+            let key = Path::parse(format!("{ODD}/{path}")).unwrap();
             let store = &store;
             async move { store.put(&key, npy(1).into()).await.map(drop) }
         };
         let put = stream::iter(paths).map(put).buffer_unordered(8).try_collect::<()>();
         runtime.block_on(put).unwrap();
         place.write("many.toml", definition("many", "type = \"npy\"\npath = \"npy/**/*.npy\""));
-        let (url, environment) = (bucket.url("data"), bucket.environment(&bucket.endpoint()));
+        let (url, environment) = (bucket.url(ODD), bucket.environment(&bucket.endpoint()));
         done(&run(&place, &["run", "many.toml", "--out", "local"], "in", &[]));
         let planned = run(&place, &["plan", "many.toml", "--out", "remote"], &url, &environment);
         done(&planned);
-        assert!(planned.stdout.contains("1,200 files"), "{}: {planned:?}", server.name);
+        assert!(planned.stdout.contains("1,100 files"), "{}: {planned:?}", server.name);
         done(&run(&place, &["run", "many.toml", "--out", "remote"], &url, &environment));
         let [local, remote] = ["local", "remote"].map(|out| files_of(&place.path(out)));
         assert!(local == remote, "{}: other bytes", server.name);
