@@ -42,27 +42,38 @@ pub(super) fn execute(
     registry: Registry,
     console: &Console,
 ) -> Result<(), CliError> {
-    let path = dataset_path(&args.path, registry)?;
+    let (path, pipeline) = found(&args.path, registry)?;
     let row = match (args.row, &args.key) {
         (Some(number), _) => Some(row(&path, number)),
         (None, Some(key)) => Some(row_with_key(&path, key)),
         (None, None) => None,
     };
     if let Some(row) = row {
-        let row = row.map_err(CliError::reading)?;
+        let mut row = row.map_err(CliError::reading)?;
+        if let Some(pipeline) = pipeline {
+            pipeline.count_row(&mut row);
+        }
         return if args.json { console.print_json(&row) } else { console.print(&row_text(&row)) };
     }
-    let contents = contents(&path).map_err(CliError::reading)?;
+    let mut contents = contents(&path).map_err(CliError::reading)?;
+    if let Some(pipeline) = pipeline {
+        pipeline.count_rejects(&mut contents.rejects);
+    }
     if args.json { console.print_json(&contents) } else { console.print(&text(&contents)) }
 }
 
 /// The folder that `path` means: that of its dataset, where it is a definition.
 pub(super) fn dataset_path(path: &Path, registry: Registry) -> Result<PathBuf, CliError> {
+    Ok(found(path, registry)?.0)
+}
+
+/// The same with the definition, where it is one.
+fn found(path: &Path, registry: Registry) -> Result<(PathBuf, Option<Pipeline>), CliError> {
     if path.extension().is_some_and(|ext| ext == "toml") {
         let pipeline = Pipeline::load(path, &RunOverrides::default(), registry)?;
-        return Ok(pipeline.home().dir().to_owned());
+        return Ok((pipeline.home().dir().to_owned(), Some(pipeline)));
     }
-    Ok(path.to_owned())
+    Ok((path.to_owned(), None))
 }
 
 fn text(contents: &Contents) -> String {
@@ -115,7 +126,7 @@ fn text(contents: &Contents) -> String {
 fn row_text(row: &RowContents) -> String {
     let mut text = String::new();
     writeln!(text, "row {} (shard {}, row {} in it)", row.row, row.shard, row.row_in_shard).ok();
-    writeln!(text, "from {}, source row {}", row.input.escape_debug(), row.source_row).ok();
+    writeln!(text, "from {}", row.place).ok();
     let width = row.values.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, value) in &row.values {
         let value = match value {

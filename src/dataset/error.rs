@@ -1,10 +1,10 @@
 //! What can go wrong with a dataset as a whole.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 
 use crate::books::{OverBudget, Unbalanced};
-use crate::shard::{DAMAGED_ELSEWHERE, ReadError, ShardError};
+use crate::shard::{DAMAGED_ELSEWHERE, Origin, ReadError, ShardError};
 use crate::storage::{StorageError, is_elsewhere};
 
 /// What every operation on a dataset returns.
@@ -110,14 +110,12 @@ pub enum DatasetError {
     #[error("the dataset has no rows")]
     Empty,
     /// Two rows have the same key.
-    #[error("two rows have the key {key}: {first} and {second}")]
+    #[error("two rows have the key {key}: {}, and {}", rows[0], rows[1])]
     DuplicateKey {
         /// The key.
         key: String,
-        /// The earlier row, and where it came from.
-        first: String,
-        /// The later one.
-        second: String,
+        /// The rows, the earlier one first.
+        rows: Box<[KeyedRow; 2]>,
     },
     /// A key that no row has was asked for.
     #[error("no row has the key `{key}`")]
@@ -153,6 +151,27 @@ pub enum DatasetError {
         /// Bytes of physical memory, or of the limit that this process runs under.
         memory: u64,
     },
+}
+
+/// A row that is known by its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedRow {
+    /// Its number in the dataset.
+    pub row: u64,
+    /// The shard that holds it.
+    pub shard: String,
+    /// Its number there.
+    pub row_in_shard: u64,
+    /// What it came from, where that is known.
+    pub origin: Option<Origin>,
+}
+
+impl Display for KeyedRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { row, shard, row_in_shard, origin } = self;
+        write!(f, "row {row} of the dataset (row {row_in_shard} of shard {shard})")?;
+        origin.as_ref().map_or(Ok(()), |origin| write!(f, ", from {}", origin.place))
+    }
 }
 
 impl DatasetError {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::error::{DatasetError, Result};
+use super::error::{DatasetError, KeyedRow, Result};
 use super::home::Workplace;
 use super::keys::{BUCKETS, ENTRY_BYTES, bucket_of};
 use super::manifest::KeyIndexFile;
@@ -336,8 +336,8 @@ fn check_distinct(
     if key != second.key()? {
         return Ok(());
     }
-    let (first, second) = (first.origin()?, second.origin()?);
-    Err(DatasetError::DuplicateKey { key: key.to_string(), first, second })
+    let rows = Box::new([first.named()?, second.named()?]);
+    Err(DatasetError::DuplicateKey { key: key.to_string(), rows })
 }
 
 /// A row whose key is looked at.
@@ -370,19 +370,14 @@ impl Row {
         })
     }
 
-    /// Where the row stands and where it came from, in words.
-    fn origin(&self) -> Result<String> {
-        let Self { shard, number, in_shard } = self;
-        let stands = format!("row {number} of the dataset (row {in_shard} of shard {}", shard.id());
-        let Some(at) = shard.provenance()?.position(*in_shard) else {
-            return Ok(format!("{stands})"));
+    /// Where the row stands and where it came from.
+    fn named(&self) -> Result<KeyedRow> {
+        let origin = match self.shard.provenance()?.position(self.in_shard) {
+            Some(at) => self.shard.origin(at.input, at.source_row)?,
+            None => None,
         };
-        let Some(input) = shard.input(at.input)? else { return Ok(format!("{stands})")) };
-        let range = match input.range {
-            Some(range) if range.start > 0 => format!(", counted from its byte {}", range.start),
-            _ => String::new(),
-        };
-        Ok(format!("{stands}), from `{}` row {}{range}", input.path, at.source_row))
+        let (row, row_in_shard) = (self.number, self.in_shard);
+        Ok(KeyedRow { row, shard: self.shard.id().to_owned(), row_in_shard, origin })
     }
 }
 

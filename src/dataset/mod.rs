@@ -46,7 +46,7 @@ pub mod status;
 pub mod survey;
 pub mod verify;
 
-pub use error::{DatasetError, Result};
+pub use error::{DatasetError, KeyedRow, Result};
 pub use home::{Home, Workplace};
 pub use reader::Dataset;
 pub use run_note::RunNote;

@@ -84,7 +84,7 @@ impl Pipeline {
             let Some(first) = plan.partitions.iter().find(|p| p.source == source) else { continue };
             let part = Arc::new(plan.part(first));
             for batch in self.send_first(plan, stage, first, &part)? {
-                self.store(plan, &part, &batch, &mut sample)?;
+                self.store(plan, stage, &part, &batch, &mut sample)?;
             }
         }
         Ok(sample)
@@ -125,8 +125,8 @@ impl Pipeline {
             batches.push(batch);
         }
         let refused = |error: LinkError| {
-            let stage = error.name.clone();
-            failed(&stage, StageError::from(error).in_part(part))
+            let name = error.name.clone();
+            failed(&name, StageError::from(error).in_part(part, &*stage.source))
         };
         let first_rows = has_hooks.then_some(HOOK_ROWS);
         let how = Through { batch_bytes: limits.bytes, first_rows, on_error: None };
@@ -137,6 +137,7 @@ impl Pipeline {
     fn store(
         &self,
         plan: &Plan,
+        stage: &SourceStage,
         part: &Part,
         batch: &Batch,
         sample: &mut Sample,
@@ -155,7 +156,8 @@ impl Pipeline {
             Ok(())
         });
         stored.map_err(|error: ShardError| {
-            failed("write", StageError::from(error).in_batch(part, batch))
+            let error = StageError::from(error).in_batch(part, batch);
+            failed("write", error.in_part(part, &*stage.source))
         })
     }
 

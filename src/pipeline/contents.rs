@@ -14,9 +14,10 @@ use super::rejects::Rejects;
 use super::{PipelineError, REPORT_VERSION, RejectReport};
 use crate::dataset::{Dataset, DatasetError};
 use crate::exporters::storage_at;
+use crate::inputs::RowPlace;
 use crate::remote::{BlockCacheOptions, RemoteOptions, is_url};
 use crate::schema::{Field, Kind, Logical, RowSchema};
-use crate::shard::{Key, ReadError, Shard, layout};
+use crate::shard::{Key, Origin, ReadError, Shard, layout};
 use crate::storage::{Local, Storage, side_by_side};
 
 /// A dataset or shard as a whole.
@@ -75,10 +76,11 @@ pub struct RowContents {
     pub shard: String,
     /// Its number there.
     pub row_in_shard: u64,
-    /// The input it came from.
-    pub input: String,
-    /// Its number in the input.
-    pub source_row: u64,
+    /// The source that lists the input it came from.
+    pub source: Option<String>,
+    /// The source row that it came from.
+    #[serde(flatten)]
+    pub place: RowPlace,
     /// Its values by field: numbers and lists of numbers as such, all else as text (bytes as hex
     /// digits). In the schema's order.
     #[serde(serialize_with = "in_order")]
@@ -229,21 +231,29 @@ fn row_of(opened: &Opened, number: u64) -> Result<RowContents, PipelineError> {
     let rows = elsewhere.read(shard, |shard| shard.record_batch(row_in_shard..row_in_shard + 1))?;
     let provenance = shard.provenance().map_err(DatasetError::from)?;
     let position = provenance.position(row_in_shard).unwrap_or_default();
+    let (source, place) = origin(shard, position.input, position.source_row)?;
     Ok(RowContents {
         version: REPORT_VERSION,
         row: number,
         shard: shard.id().to_owned(),
         row_in_shard,
-        input: input_path(shard, position.input)?,
-        source_row: position.source_row,
+        source,
+        place,
         values: values(shard.schema(), &rows)?,
     })
 }
 
-/// The path of the input of index `input` in the shard's fingerprint.
-pub(super) fn input_path(shard: &Shard, input: u32) -> Result<String, PipelineError> {
-    let named = shard.input(input).map_err(DatasetError::from)?;
-    Ok(named.map_or_else(|| "an unknown input".to_owned(), |named| named.path))
+/// The source and place of a source row of the shard.
+pub(super) fn origin(
+    shard: &Shard,
+    input: u32,
+    source_row: u64,
+) -> Result<(Option<String>, RowPlace), PipelineError> {
+    let found = shard.origin(input, source_row).map_err(DatasetError::from)?;
+    Ok(match found {
+        Some(Origin { source, place }) => (source, place),
+        None => (None, RowPlace::new("an unknown input", None, source_row)),
+    })
 }
 
 fn values(schema: &RowSchema, rows: &RecordBatch) -> Result<Vec<(String, Value)>, PipelineError> {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use crate::batch::{BadRow, Batch, Behind};
+use crate::batch::{BadRow, Behind};
 use crate::books::OverBudget;
 use crate::cache::CacheError;
 use crate::config::ConfigErrors;
@@ -11,7 +11,7 @@ use crate::dataset::DatasetError;
 use crate::dataset::plan::PlanError;
 use crate::exporters::PushError;
 use crate::graph::{Failed, LinkError};
-use crate::inputs::Part;
+use crate::inputs::RowPlace;
 use crate::remote::{RemoteError, RemoteErrorKind, remote_cause, shown};
 use crate::schema::SchemaError;
 use crate::shard::{ReadError, ShardError};
@@ -150,12 +150,10 @@ pub enum StageError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A value of one row cannot be transformed or stored.
-    #[error("`{input}`, row {source_row}{}", Behind(bad))]
+    #[error("{place}{}", Behind(bad))]
     Row {
-        /// The path of the input it came from.
-        input: String,
-        /// Its number in the input.
-        source_row: u64,
+        /// The source row that it came from.
+        place: RowPlace,
         /// What is wrong with it.
         bad: Box<BadRow>,
     },
@@ -191,36 +189,6 @@ impl StageError {
         }
     }
 
-    /// The error with the input and source row of `batch`, which was being written.
-    pub(super) fn in_batch(self, part: &Part, batch: &Batch) -> Self {
-        let (Self::Shard(ShardError::Schema(value))
-        | Self::Dataset(DatasetError::Shard(ShardError::Schema(value)))) = self
-        else {
-            return self;
-        };
-        let SchemaError::Value { row, field, code, message, hint } = value else {
-            return Self::Shard(ShardError::Schema(value));
-        };
-        let position = batch.provenance.position(row as u64).unwrap_or_default();
-        let input = path_of(part, position.input);
-        let bad = Box::new(BadRow { code, field: Some(field), message, hint });
-        Self::Row { input, source_row: position.source_row, bad }
-    }
-
-    /// The error with the path of the input that it is about.
-    pub(super) fn in_part(self, part: &Part) -> Self {
-        match self {
-            Self::Link(LinkError {
-                source: TransformError::Row { input, source_row, bad },
-                ..
-            }) => {
-                let input = path_of(part, input);
-                Self::Row { input, source_row, bad }
-            }
-            other => other,
-        }
-    }
-
     /// Whether the definition is to be changed: trying again changes nothing.
     fn is_of_the_definition(&self) -> bool {
         let Self::Link(LinkError { source: TransformError::Hook(error), .. }) = self else {
@@ -243,11 +211,6 @@ impl StageError {
             | Self::Cache(_) => false,
         }
     }
-}
-
-fn path_of(part: &Part, input: u32) -> String {
-    let range = usize::try_from(input).ok().and_then(|i| part.inputs.get(i));
-    range.map_or_else(|| format!("input {input}"), |range| range.input.path.clone())
 }
 
 impl From<Failed<StageError>> for PipelineError {

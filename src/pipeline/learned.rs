@@ -262,7 +262,7 @@ impl Lesson<'_> {
             return PipelineError::Stopped;
         }
         let stage = error.name.clone();
-        failed(&stage, StageError::from(error).in_part(&self.part))
+        failed(&stage, StageError::from(error).in_part(&self.part, &*self.first.stage.source))
     }
 }
 

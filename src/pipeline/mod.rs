@@ -30,6 +30,7 @@ mod memory;
 mod notes;
 mod order;
 mod partition;
+mod places;
 mod plan;
 mod planner;
 mod reading;

@@ -177,20 +177,19 @@ pub(super) async fn build(
     let ended = scope.join().await;
     let done = matches!(ended, Ok(Ended::Finished));
     context.live.unwatch(index, done);
-    let named = ended.map_err(|failed| match failed {
-        Failed::Cause { stage, source } => {
+    match ended {
+        Ok(Ended::Finished) => Ok(when_finished.await.ok()),
+        Ok(Ended::Stopped) => Ok(None),
+        Err(Failed::Cause { stage: failed, source }) => {
             // A transform is known by its own name, not by that of the stage that runs them all.
-            let stage = match &source {
+            let name = match &source {
                 StageError::Link(link) => link.name.clone(),
-                _ => stage,
+                _ => failed,
             };
-            Failed::Cause { stage, source: source.in_part(&part) }
+            let source = source.in_part_of(&part, &stage.source).await;
+            Err(Failed::Cause { stage: name, source })
         }
-        other => other,
-    });
-    match named? {
-        Ended::Finished => Ok(when_finished.await.ok()),
-        Ended::Stopped => Ok(None),
+        Err(other) => Err(other),
     }
 }
 

@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::contents::input_path;
+use super::contents::origin;
 use super::{Pipeline, PipelineError};
 use crate::batch::is_unanswered;
 use crate::books::{Budget, MaxRejects, OverBudget, StageBooks, judge};
 use crate::dataset::DatasetError;
 use crate::dataset::record::{BooksByStage, Record};
+use crate::inputs::RowPlace;
 use crate::shard::{Reject, Shard, layout, unanswered};
 use crate::storage::Storage;
 
@@ -34,10 +35,11 @@ pub struct RejectReport {
     pub code: String,
     /// How many there are.
     pub rows: u64,
-    /// The input of the first of them.
-    pub input: String,
-    /// Its source row there.
-    pub source_row: u64,
+    /// The source that lists the input of the first of them.
+    pub source: Option<String>,
+    /// Where the first of them stands.
+    #[serde(flatten)]
+    pub place: RowPlace,
     /// What is wrong with it.
     pub message: String,
     /// The file that holds it.
@@ -59,14 +61,14 @@ impl Rejects {
             if let Some(report) = self.kinds.get_mut(&kind) {
                 report.rows += 1;
             } else {
-                self.kinds.insert(kind.clone(), report(reject.clone()));
-                new.push((kind, reject.input));
+                new.push((kind.clone(), reject.input));
+                self.kinds.insert(kind, report(reject));
             }
         });
         counted.map_err(DatasetError::from)?;
         for (kind, input) in new {
             if let Some(report) = self.kinds.get_mut(&kind) {
-                report.input = input_path(shard, input)?;
+                (report.source, report.place) = origin(shard, input, report.place.source_row)?;
                 report.file = shard.path().join(layout::REJECTS).display().to_string();
             }
         }
@@ -109,8 +111,8 @@ fn report(reject: Reject) -> RejectReport {
         stage: reject.stage,
         code: reject.code,
         rows: 1,
-        input: String::new(),
-        source_row: reject.source_row,
+        source: None,
+        place: RowPlace::new("", None, reject.source_row),
         message: reject.message,
         file: String::new(),
     }
@@ -118,8 +120,8 @@ fn report(reject: Reject) -> RejectReport {
 
 impl Display for RejectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stage, code, rows, input, source_row, message, .. } = self;
-        write!(f, "{rows} × {code} in `{stage}`, first `{input}`, row {source_row}: {message}")
+        let Self { stage, code, rows, place, message, .. } = self;
+        write!(f, "{rows} × {code} in `{stage}`, first {place}: {message}")
     }
 }
 
@@ -218,7 +220,10 @@ impl TooMany {
             return error;
         }
         let stage = over.budget.stage.clone();
-        let kinds: Vec<_> = rejects.reports().into_iter().filter(|it| it.stage == stage).collect();
+        let mut kinds: Vec<_> =
+            rejects.reports().into_iter().filter(|it| it.stage == stage).collect();
+        let n_shown = kinds.len().min(NAMED_KINDS);
+        pipeline.count_rejects(kinds.get_mut(..n_shown).unwrap_or_default());
         let mut shown: Vec<String> =
             kinds.iter().take(NAMED_KINDS).map(ToString::to_string).collect();
         if let Some(more) = kinds.len().checked_sub(NAMED_KINDS).filter(|n| *n > 0) {

@@ -321,7 +321,8 @@ impl Pipeline {
         };
         // Before the sentinel: who finds a complete dataset lists anew.
         listing::discard(place)?;
-        let sentinel = finalize(place, &generation, partitions)?;
+        let sentinel = finalize(place, &generation, partitions);
+        let sentinel = sentinel.map_err(|error| self.with_rows_counted(error))?;
         if partitions.len() < plan.partitions.len()
             && let Some(mut note) = RunNote::read(&*self.storage, &self.home)?
         {
@@ -381,6 +382,9 @@ impl Pipeline {
             let shards = dataset.entries().iter().map(|entry| self.home.shard(&entry.id));
             rejects.add_all(&self.storage, shards)?;
         }
+        let unanswered = rejects.unanswered();
+        let mut kinds = rejects.reports();
+        self.count_rejects(&mut kinds);
         Ok(Report {
             version: REPORT_VERSION,
             dataset: self.home.dir().display().to_string(),
@@ -391,9 +395,9 @@ impl Pipeline {
             shards: dataset.n_shards() as u64,
             bytes: dataset.about().bytes,
             rejected,
-            unanswered: rejects.unanswered(),
+            unanswered,
             asked_again: 0,
-            rejects: rejects.reports(),
+            rejects: kinds,
             resumed_rows: 0,
             partitions: dataset.about().partitions,
             reused_partitions: 0,

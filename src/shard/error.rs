@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 
+use crate::inputs::RowPlace;
 use crate::schema::SchemaError;
 use crate::storage::StorageError;
 
@@ -22,15 +23,10 @@ pub enum ShardError {
     #[error("batch refused: {0}")]
     Batch(String),
     /// A row has more bytes than a row may have.
-    #[error(
-        "`{input}`, row {source_row}{}: {bytes} bytes, and a row may have {limit}",
-        SubRow(*sub_row)
-    )]
+    #[error("{place}{}: {bytes} bytes, and a row may have {limit}", SubRow(*sub_row))]
     RowTooLarge {
-        /// Path of the input.
-        input: String,
-        /// Source row in the input.
-        source_row: u64,
+        /// The source row that it came from.
+        place: RowPlace,
         /// Number among the rows that the source row has become.
         sub_row: u64,
         /// Bytes of the row's values.

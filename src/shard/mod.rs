@@ -80,6 +80,7 @@ pub use error::{Damage, ShardError};
 pub use field_reader::FieldReader;
 pub use finding::{Block, Finding, FindingKind};
 pub use glance::{Glance, OpenGlance};
+pub use inputs::Origin;
 pub(crate) use keyed::KeyedWriter;
 pub use memory::{memory_bytes, shared_bytes};
 pub use options::{

@@ -10,6 +10,7 @@ use super::error::ShardError;
 use super::seal::SealedShard;
 use crate::batch::{OnError, Position, Restart};
 use crate::books::Books;
+use crate::inputs::RowPlace;
 use crate::schema::RowSchema;
 
 /// What a writer has to know of its partition.
@@ -45,6 +46,14 @@ pub struct ShardInput {
     pub size: u64,
     /// The bytes read, where the file is cut.
     pub range: Option<Range<u64>>,
+}
+
+impl ShardInput {
+    /// Where a source row of it stands.
+    #[must_use]
+    pub fn row(&self, source_row: u64) -> RowPlace {
+        RowPlace::new(&self.path, self.range.as_ref(), source_row)
+    }
 }
 
 /// How large shards and rows may be. A shard ends at the first row at which one is reached.

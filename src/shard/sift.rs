@@ -165,6 +165,7 @@ mod tests {
     use arrow_array::builder::{ListBuilder, StringBuilder};
 
     use super::*;
+    use crate::inputs::RowPlace;
 
     /// A list of one text per row, which becomes JSON six times as long.
     fn batch(sizes: &[usize]) -> Batch {
@@ -188,8 +189,8 @@ mod tests {
             let [column] = columns.as_slice() else { panic!("{columns:?}") };
             if let Some((row, bytes)) = rows::too_large(&schema, &columns, 0, n_rows, 1 << 20) {
                 let limit = sieve.row_bytes;
-                let (input, source_row, sub_row) = (String::new(), row as u64, 0);
-                return Err(ShardError::RowTooLarge { input, source_row, sub_row, bytes, limit });
+                let place = RowPlace::new("", None, row as u64);
+                return Err(ShardError::RowTooLarge { place, sub_row: 0, bytes, limit });
             }
             assert!(column.bytes().len() <= 1 << 20);
             rows.push(n_rows);

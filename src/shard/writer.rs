@@ -27,6 +27,7 @@ use super::sift::{Sieve, Sifted};
 use super::walk::Walk;
 use super::{layout, trash};
 use crate::batch::{Batch, Event, Outcome, Position, Restart};
+use crate::inputs::RowPlace;
 use crate::schema::{LAYOUT, RowSchema};
 use crate::storage::{Storage, parent};
 
@@ -358,9 +359,12 @@ impl Writer {
     fn row_too_large(&self, at: Option<Position>, bytes: u64) -> ShardError {
         let Position { input, source_row, sub_row } = at.unwrap_or_default();
         let named = usize::try_from(input).ok().and_then(|input| self.options.inputs.get(input));
-        let input = named.map_or_else(|| format!("input {input}"), |input| input.path.clone());
+        let place = match named {
+            Some(input) => input.row(source_row),
+            None => RowPlace::new(&format!("input {input}"), None, source_row),
+        };
         let limit = self.options.limits.row_bytes;
-        ShardError::RowTooLarge { input, source_row, sub_row, bytes, limit }
+        ShardError::RowTooLarge { place, sub_row, bytes, limit }
     }
 
     fn is_due(&self) -> bool {

@@ -45,6 +45,13 @@ impl Arrays {
         of_rows(input, self.open(contents, input)?.1)
     }
 
+    /// Rows of an input before a byte at which one begins.
+    pub(super) fn rows_before(&self, path: &str, byte: u64) -> Option<u64> {
+        let input = self.folder.stat(path).ok()?;
+        let head = self.row_head(&self.contents, &input).ok()?;
+        Some(head.rows_in(Some(&(byte..input.size)))?.start)
+    }
+
     /// Opens a whole input behind its head, which has to agree with the input's size.
     pub(super) fn open(
         &self,

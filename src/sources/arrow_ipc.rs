@@ -140,6 +140,12 @@ impl Source for ArrowIpc {
         self.planned(input).ok()?.n_rows()
     }
 
+    fn rows_before(&self, path: &str, byte: u64) -> Option<u64> {
+        let input = self.folder().stat(path).ok()?;
+        let table = self.table(&input, Some(&(byte..input.size))).ok()?;
+        table.group_starts().contains(&byte).then(|| table.rows_before())?
+    }
+
     fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {
         // What is read and decompressed; a copy where values are not aligned; what is made of it.
         let batch = limits.row_bytes.max(limits.bytes as u64);

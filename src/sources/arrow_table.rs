@@ -35,6 +35,10 @@ const MAGIC: &[u8; 6] = b"ARROW1";
 const END_BYTES: u64 = 10;
 /// Most tables of a head: a column is two or more, as it has a type, and takes about a kibibyte.
 const MOST_TABLES: usize = 100_000;
+/// Most record batches whose heads are read to tell the number of a row that stands behind them.
+const MOST_COUNTED: usize = 10_000;
+/// The same in a store, where each is a request.
+const MOST_ASKED_FOR: usize = 100;
 /// What stands before the length of a message since version 0.15.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
@@ -164,6 +168,10 @@ impl ArrowTable {
     /// All rows of a file, by the heads of its record batches.
     pub(super) fn n_rows(&self) -> Option<u64> {
         let Messages::File { batches } = &self.messages else { return None };
+        self.rows_of(batches)
+    }
+
+    fn rows_of(&self, batches: &[Block]) -> Option<u64> {
         let rows = batches.iter().map(|block| {
             let bytes = u64::try_from(block.metaDataLength()).ok()?;
             let head = read(&self.input, at_of(block)?, bytes, self.most_bytes).ok()?;
@@ -315,6 +323,13 @@ impl Table for ArrowTable {
 
     fn shares_buffers(&self) -> bool {
         true
+    }
+
+    fn rows_before(&self) -> Option<u64> {
+        let Messages::File { batches } = &self.messages else { return None };
+        let before = batches.get(..self.groups.start)?;
+        let most = if self.input.is_distant() { MOST_ASKED_FOR } else { MOST_COUNTED };
+        (before.len() <= most).then(|| self.rows_of(before))?
     }
 
     fn next(&mut self, _: usize) -> Result<Option<(Place, RecordBatch)>, Flaw> {

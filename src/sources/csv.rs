@@ -28,14 +28,14 @@ use serde::Deserialize;
 
 use super::content::{Compression, Contents};
 use super::csv_reader::Reader;
-use super::csv_records::{
-    CHUNK_BYTES, Dialect, Flaw, LineEnd, Records, line_cuts, line_of, quoted_cuts,
-};
+use super::csv_records::{CHUNK_BYTES, Dialect, Flaw, Records};
 use super::input_pages::InputPages;
 use super::listing::Listing;
+use super::text_cuts::{line_cuts, quoted_cuts};
+use super::text_lines::{LineEnd, place_of};
 use super::value_type::{Inference, ValueType};
 use super::{
-    BadRow, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, OnError, Part,
+    BadRow, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, InputRange, OnError, Part,
     ROW_TOO_LARGE, SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
@@ -234,7 +234,7 @@ impl Csv {
     fn describe(&self, flaw: Flaw, input: &Input, row: Option<u64>) -> SourceError {
         match bad_record(flaw) {
             Err(error) => error,
-            Ok((start, bad)) => self.name(bad, input, start, row, OnError::Fail),
+            Ok((start, bad)) => self.name(bad, &whole(input), start, row, OnError::Fail),
         }
     }
 
@@ -243,21 +243,19 @@ impl Csv {
     pub(super) fn name(
         &self,
         bad: BadRow,
-        input: &Input,
+        read: &InputRange,
         start: u64,
         row: Option<u64>,
         on_error: OnError,
     ) -> SourceError {
+        let path = &read.input.path;
         if on_error == OnError::Quarantine {
-            return bad.into_error(&input.path, "");
+            return bad.into_error(path, "");
         }
-        match line_of(&self.contents, input, start, LineEnd::Any) {
+        match place_of(&self.contents, read, start, row, LineEnd::Any) {
             // What was read was then neither the old state nor the new one.
             Err(changed) => changed,
-            Ok(line) => {
-                let row = row.map_or_else(String::new, |row| format!(", row {row}"));
-                bad.into_error(&input.path, format!("line {line}{row}"))
-            }
+            Ok(place) => bad.into_error(path, place),
         }
     }
 
@@ -294,7 +292,8 @@ impl Csv {
             if records.n_fields() != n_columns {
                 if first_bad.is_none() {
                     let (bad, start) = (ragged(records, n_columns), records.start());
-                    first_bad = Some(self.name(bad, input, start, Some(row), OnError::Fail));
+                    let error = self.name(bad, &whole(input), start, Some(row), OnError::Fail);
+                    first_bad = Some(error);
                 }
                 continue;
             }
@@ -353,6 +352,11 @@ pub(super) fn ragged(records: &Records, n_columns: usize) -> BadRow {
     let message = format!("{} fields for {n_columns} columns", records.n_fields());
     let hint = "give every record as many fields; quote those that hold delimiters";
     BadRow::new(FIELD_COUNT, message).hint(hint)
+}
+
+/// An input that is not cut, as planning looks at it.
+fn whole(input: &Input) -> InputRange {
+    InputRange { input: input.clone(), range: None }
 }
 
 fn character(at: &str, text: &str) -> Result<u8, SettingsError> {

@@ -250,7 +250,7 @@ impl Reader {
             return Ok(false);
         }
         if let Err(bad) = judged.and_then(|()| columns.take(|all| self.append(&current, all))) {
-            let error = self.csv.name(bad, &read.input, place.byte, Some(place.row), on_error);
+            let error = self.csv.name(bad, read, place.byte, Some(place.row), on_error);
             draft.reject(place, error, on_error)?;
         } else {
             draft.keep(place);

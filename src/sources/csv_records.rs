@@ -1,6 +1,6 @@
 //! Cuts the bytes of a CSV input into records and fields.
 //!
-//! Leaves out: what fields mean (`csv`).
+//! Leaves out: what fields mean (`csv`), and where inputs are cut (`text_cuts`).
 //!
 //! Invariants:
 //! 1. Records and their offsets do not depend on where reading began, as long as it began at the
@@ -14,9 +14,7 @@ use std::ops::Range;
 use csv_core::ReadRecordResult::{End, InputEmpty, OutputEndsFull, OutputFull, Record};
 
 use super::SourceError;
-use super::content::{Content, Contents};
-use super::input::Folder;
-use crate::inputs::Input;
+use super::content::Content;
 
 /// Bytes that are read at once.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
@@ -30,7 +28,8 @@ pub(super) struct Dialect {
 }
 
 impl Dialect {
-    fn reader(self) -> csv_core::Reader {
+    /// A parser at the start of a record.
+    pub(super) fn reader(self) -> csv_core::Reader {
         let mut builder = csv_core::ReaderBuilder::new();
         builder.delimiter(self.delimiter).quoting(self.quote.is_some());
         let mut reader = builder.quote(self.quote.unwrap_or(b'"')).build();
@@ -61,29 +60,30 @@ impl From<SourceError> for Flaw {
 
 /// Bytes of an input, some at a time, without a byte order mark at the start of the file.
 #[derive(Debug)]
-struct Stream {
-    open: Content,
+pub(super) struct Stream {
+    pub(super) open: Content,
     buffer: Vec<u8>,
     at: usize,
 }
 
 impl Stream {
-    fn new(open: Content) -> Self {
+    /// `open` stands at the first of them.
+    pub(super) fn new(open: Content) -> Self {
         Self { open, buffer: Vec::new(), at: 0 }
     }
 
     /// What has been read and not yet passed.
-    fn rest(&self) -> &[u8] {
+    pub(super) fn rest(&self) -> &[u8] {
         self.buffer.get(self.at..).unwrap_or_default()
     }
 
     /// Offset in the file of the next byte.
-    fn offset(&self) -> u64 {
+    pub(super) fn offset(&self) -> u64 {
         self.open.position() - (self.buffer.len() - self.at) as u64
     }
 
     /// The next bytes, empty only at the end.
-    fn fill(&mut self) -> Result<&[u8], SourceError> {
+    pub(super) fn fill(&mut self) -> Result<&[u8], SourceError> {
         if self.at == self.buffer.len() {
             let is_start = self.open.position() == 0;
             self.buffer.clear();
@@ -96,7 +96,8 @@ impl Stream {
         Ok(self.rest())
     }
 
-    fn skip(&mut self, n_bytes: usize) {
+    /// Passes so many of them.
+    pub(super) fn skip(&mut self, n_bytes: usize) {
         self.at += n_bytes;
     }
 }
@@ -334,137 +335,12 @@ fn grow<T: Clone + Default>(buffer: &mut Vec<T>, most: usize) {
     buffer.resize(len.max(buffer.len()), T::default());
 }
 
-/// Ends of records, ascending, each the first at or after a multiple of `multiple`, by one pass over
-/// the input that follows its quotes.
-pub(super) fn quoted_cuts(
-    dialect: Dialect,
-    open: Content,
-    multiple: u64,
-    size: u64,
-) -> Result<Vec<u64>, SourceError> {
-    let mut core = dialect.reader();
-    let mut stream = Stream::new(open);
-    let (mut text, mut ends) = (vec![0; CHUNK_BYTES], vec![0; 1024]);
-    let (mut cuts, mut wanted) = (Vec::new(), multiple);
-    let mut is_start = true;
-    loop {
-        if stream.fill()?.is_empty() {
-            break;
-        }
-        let (offset, bytes) = (stream.offset(), stream.rest());
-        if is_start {
-            // Lines before the next quote that end before a cut is wanted are records, or empty.
-            let room = usize::try_from(wanted.saturating_sub(offset + 1)).unwrap_or(usize::MAX);
-            let near = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-            let quote = dialect.quote.and_then(|quote| memchr::memchr(quote, near));
-            let plain = near.get(..quote.unwrap_or(near.len())).unwrap_or_default();
-            if let Some(end) = memchr::memrchr(b'\n', plain) {
-                stream.skip(end + 1);
-                continue;
-            }
-        }
-        let (result, n_in, ..) = core.read_record(bytes, &mut text, &mut ends);
-        let last = n_in.checked_sub(1).and_then(|i| bytes.get(i)).copied();
-        stream.skip(n_in);
-        is_start = result == Record;
-        if !is_start {
-            continue;
-        }
-        if last == Some(b'\r') && stream.fill()?.first() == Some(&b'\n') {
-            stream.skip(1);
-        }
-        let end = stream.offset();
-        if end >= wanted && end < size {
-            cuts.push(end);
-            wanted = (end / multiple).saturating_add(1).saturating_mul(multiple);
-        }
-    }
-    // Whether the input is still what was listed.
-    stream.open.digest()?;
-    Ok(cuts)
-}
-
-/// The same where no value holds a line end, by looking only around each multiple.
-pub(super) fn line_cuts(
-    folder: &Folder,
-    input: &Input,
-    multiple: u64,
-) -> Result<Vec<u64>, SourceError> {
-    let (mut cuts, mut wanted) = (Vec::new(), multiple);
-    while wanted < input.size {
-        let mut open = folder.open(input, None, Some(wanted - 1))?;
-        let mut bytes = Vec::new();
-        let end = loop {
-            let start = open.position();
-            bytes.clear();
-            if open.append_to(&mut bytes, CHUNK_BYTES / 4)? == 0 {
-                return Ok(cuts);
-            }
-            if let Some(at) = bytes.iter().position(|b| *b == b'\n') {
-                break start + at as u64 + 1;
-            }
-        };
-        if end < input.size {
-            cuts.push(end);
-        }
-        wanted = (end / multiple).saturating_add(1).saturating_mul(multiple);
-    }
-    Ok(cuts)
-}
-
-/// What ends a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineEnd {
-    /// `\n` alone.
-    Newline,
-    /// `\n`, `\r\n` or `\r`.
-    Any,
-}
-
-impl LineEnd {
-    /// The line ends in `bytes`; `before` is the byte before them.
-    fn count(self, bytes: &[u8], before: u8) -> usize {
-        match self {
-            Self::Newline => memchr::memchr_iter(b'\n', bytes).count(),
-            Self::Any => {
-                let is_second = |at: usize| {
-                    let first = at.checked_sub(1).map_or(Some(&before), |at| bytes.get(at));
-                    bytes.get(at) == Some(&b'\n') && first == Some(&b'\r')
-                };
-                memchr::memchr2_iter(b'\n', b'\r', bytes).filter(|at| !is_second(*at)).count()
-            }
-        }
-    }
-}
-
-/// The line, from 1, that byte `offset` of an input lies in.
-///
-/// # Errors
-/// The input cannot be read, or is not what was listed.
-pub(super) fn line_of(
-    contents: &Contents,
-    input: &Input,
-    offset: u64,
-    end: LineEnd,
-) -> Result<usize, SourceError> {
-    let mut open = contents.open(input, None, None)?;
-    let mut bytes = Vec::new();
-    let (mut line, mut before) = (1, b'\n');
-    loop {
-        let left = usize::try_from(offset - open.position()).unwrap_or(usize::MAX);
-        if open.append_to(&mut bytes, CHUNK_BYTES.min(left))? == 0 {
-            return Ok(line);
-        }
-        line += end.count(&bytes, before);
-        before = bytes.last().copied().unwrap_or(before);
-        bytes.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::content::Compression;
+    use crate::sources::content::{Compression, Contents};
+    use crate::sources::input::Folder;
+    use crate::sources::text_cuts::quoted_cuts;
 
     const DIALECT: Dialect = Dialect { delimiter: b',', quote: Some(b'"') };
 
@@ -503,26 +379,6 @@ mod tests {
             let fields = starts.zip(&ends[..n_ends]).map(|(from, to)| out[from..*to].to_vec());
             let is_pair = text[at - 1] == b'\r' && text.get(at) == Some(&b'\n');
             records.push((fields.collect(), at + usize::from(is_pair)));
-        }
-    }
-
-    #[test]
-    fn lines_are_counted_by_what_ends_them() {
-        for (name, text, newlines, any) in [
-            ("none", &b"abc"[..], 0, 0),
-            ("newlines", b"a\nb\n\n", 3, 3),
-            ("both", b"a\r\nb\r\n\r\n", 3, 3),
-            ("returns", b"a\rb\r\r", 0, 3),
-            ("mixed", b"\n\ra\r\n\n\r", 3, 5),
-        ] {
-            for cut in 0..=text.len() {
-                let (first, second) = text.split_at(cut);
-                let before = first.last().copied().unwrap_or(b'\n');
-                for (end, want) in [(LineEnd::Newline, newlines), (LineEnd::Any, any)] {
-                    let count = end.count(first, b'\n') + end.count(second, before);
-                    assert_eq!(count, want, "{name}, cut at {cut}");
-                }
-            }
         }
     }
 

@@ -211,6 +211,10 @@ impl Source for Idx {
         self.arrays.row_head(&self.arrays.contents, input).ok()?.n_rows()
     }
 
+    fn rows_before(&self, path: &str, byte: u64) -> Option<u64> {
+        self.arrays.rows_before(path, byte)
+    }
+
     fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
         // What cannot be listed now is not read either.
         let labels = self.side_inputs(inputs).unwrap_or_default();

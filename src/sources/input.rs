@@ -405,6 +405,11 @@ impl PlacedInput {
         self.input.size
     }
 
+    /// Whether it is an object of a store.
+    pub(super) fn is_distant(&self) -> bool {
+        matches!(self.bytes, Placed::Object(_))
+    }
+
     /// Fills `out` with the bytes from `at` on.
     ///
     /// # Errors

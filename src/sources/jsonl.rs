@@ -24,7 +24,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::content::{Compression, Contents};
-use super::csv_records::{LineEnd, line_cuts, line_of};
 use super::input::Folder;
 use super::input_pages::InputPages;
 use super::jsonl_checked::checked;
@@ -34,6 +33,8 @@ use super::jsonl_types::{
     Columns, Declared, Fields, MOST_COLUMNS, TooManyKeys, declare, leaf_names,
 };
 use super::listing::Listing;
+use super::text_cuts::line_cuts;
+use super::text_lines::{LineEnd, place_of};
 use super::{
     BadRow, BatchLimits, BatchReader, Input, InputDigest, InputRange, OnError, Part, SettingsError,
     Source, SourceError, SourceSpec, SourceType, parse_settings,
@@ -122,26 +123,29 @@ impl Jsonl {
         }
     }
 
-    /// The error that names a bad row by its line, which is looked for only where the run ends.
+    /// The error that names a bad row, at byte `start`, by its line, which is looked for only where the
+    /// run ends.
     pub(super) fn name(
         &self,
         bad: BadRow,
-        input: &Input,
+        read: &InputRange,
         start: u64,
         row: u64,
         on_error: OnError,
     ) -> SourceError {
+        let path = &read.input.path;
         if on_error == OnError::Quarantine {
-            return bad.into_error(&input.path, "");
+            return bad.into_error(path, "");
         }
-        match line_of(&self.contents, input, start, LineEnd::Newline) {
+        match place_of(&self.contents, read, start, Some(row), LineEnd::Newline) {
             // What was read was then neither the old state nor the new one.
             Err(changed) => changed,
-            Ok(line) => bad.into_error(&input.path, format!("line {line}, row {row}")),
+            Ok(place) => bad.into_error(path, place),
         }
     }
 
     fn infer(&self, input: &Input) -> Result<Fields, SourceError> {
+        let whole = InputRange { input: input.clone(), range: None };
         let mut lines = Lines::new(self.contents.open(input, None, None)?, INFER_BYTES);
         let mut guess = Columns::default();
         // A bad line tells nothing of the types; what becomes of it is decided where it is read.
@@ -165,7 +169,7 @@ impl Jsonl {
             match raw {
                 Ok(raw) => guess.take(raw),
                 Err(bad) if first_bad.is_none() => {
-                    first_bad = Some(self.name(bad, input, lines.start(), row, OnError::Fail));
+                    first_bad = Some(self.name(bad, &whole, lines.start(), row, OnError::Fail));
                 }
                 Err(_) => {}
             }

@@ -131,7 +131,7 @@ impl Reader {
             Ok(Next::TooLong) => Err(too_long()),
         };
         if let Err(bad) = appended {
-            let error = self.jsonl.name(bad, &read.input, place.byte, place.row, on_error);
+            let error = self.jsonl.name(bad, read, place.byte, place.row, on_error);
             draft.reject(place, error, on_error)?;
         } else {
             draft.keep(place);

@@ -58,6 +58,8 @@ mod rejects;
 mod settings;
 mod siblings;
 mod table;
+mod text_cuts;
+mod text_lines;
 pub mod value_type;
 
 use std::path::PathBuf;
@@ -68,7 +70,7 @@ use serde_json::Value;
 
 pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
 use crate::batch::{Batch, Behind, Restart};
-pub use crate::inputs::{Input, InputDigest, InputRange, Part};
+pub use crate::inputs::{Input, InputDigest, InputRange, Part, RowPlace};
 use crate::remote::{Pace, RemoteError};
 pub use input_pages::{Found, InputPages, is_settled};
 pub use rejects::BadRowAt;
@@ -171,6 +173,12 @@ pub trait Source: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Rows of the input at `path` that stand before byte `byte`, one at which it is cut, where that is
+    /// known without reading them.
+    fn rows_before(&self, _path: &str, _byte: u64) -> Option<u64> {
+        None
+    }
+
     /// Most bytes of memory that a reader of any of these inputs holds beside the batch it is making.
     fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64;
 }
@@ -252,7 +260,7 @@ pub enum SourceError {
     Row {
         /// The input.
         path: String,
-        /// "row 12", "line 3".
+        /// What finds it there: "header", "line 3, row 1", or a [`RowPlace`] in words.
         at: String,
         /// What is wrong with it.
         bad: Box<BadRow>,

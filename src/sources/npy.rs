@@ -188,6 +188,10 @@ impl Source for Npy {
         }
     }
 
+    fn rows_before(&self, path: &str, byte: u64) -> Option<u64> {
+        self.arrays.rows_before(path, byte)
+    }
+
     fn reader_bytes(&self, inputs: &[Input], limits: BatchLimits) -> u64 {
         let decoding = self.arrays.contents.memory_bytes(inputs);
         match self.settings.rows {

@@ -151,6 +151,11 @@ impl Source for Parquet {
         n_rows(&footer(&open, self.page_bytes).ok()?)
     }
 
+    fn rows_before(&self, path: &str, byte: u64) -> Option<u64> {
+        let input = self.folder().stat(path).ok()?;
+        self.table(&input, Some(&(byte..input.size)), NO_ROWS).ok()?.rows_before()
+    }
+
     fn reader_bytes(&self, _inputs: &[Input], limits: BatchLimits) -> u64 {
         // A footer; pages that are held and those that a row begins and ends in; such a row, and what
         // is made of it.

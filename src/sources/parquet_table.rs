@@ -267,6 +267,11 @@ impl Table for ParquetTable {
         usize::try_from(self.limits.bytes as u64 / row_bytes).unwrap_or(usize::MAX)
     }
 
+    fn rows_before(&self) -> Option<u64> {
+        let before = self.metadata.metadata().row_groups().get(..self.groups.start)?;
+        before.iter().map(|group| u64::try_from(group.num_rows()).ok()).sum()
+    }
+
     fn next(&mut self, most: usize) -> Result<Option<(Place, RecordBatch)>, Flaw> {
         let place = self.place;
         if self.group().is_none() {

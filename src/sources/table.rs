@@ -22,7 +22,7 @@ use super::contained::contained;
 use super::input::{Folder, misfit};
 use super::{
     BadRow, BadRowAt, BatchLimits, BatchReader, INPUT_DAMAGED, Input, InputDigest, InputRange,
-    NOT_UTF8, Part, ROW_TOO_LARGE, SourceError,
+    NOT_UTF8, OnError, Part, ROW_TOO_LARGE, SourceError,
 };
 use crate::batch::{Batch, Provenance, Restart};
 
@@ -99,6 +99,9 @@ pub(super) trait Table: Send {
     fn shares_buffers(&self) -> bool {
         false
     }
+
+    /// Rows of the input before the first group that is read, where that is known without reading them.
+    fn rows_before(&self) -> Option<u64>;
 
     /// The next rows of one group, at most `most`, and the first one's place; `None` at the end.
     fn next(&mut self, most: usize) -> Result<Option<(Place, RecordBatch)>, Flaw>;
@@ -255,7 +258,7 @@ impl TableReader {
         let place = self.from.as_ref().map(|from| from.place);
         let stop = |flaw: Flaw| {
             Box::new(Stop {
-                error: flaw.into_error(&read.input, &format!("row {row}")),
+                error: flaw.into_error(&read.input, &shown(read, self.limits, None, row)),
                 place,
                 source_row: row,
                 goes_on: false,
@@ -303,7 +306,8 @@ impl TableReader {
         }
         if n == 0 {
             let bad = too_large(sizes.first().copied(), self.limits);
-            let error = bad.into_error(&read.input.path, format!("row {source_row}"));
+            let at = shown(read, self.limits, Some(&*current.table), source_row);
+            let error = bad.into_error(&read.input.path, at);
             let stopped = stop(error);
             current.pass(1);
             return Err(stopped);
@@ -410,30 +414,37 @@ impl Current {
                 Err(flaw) => flaw,
             };
             self.successes = 0;
-            let input = &read.input;
-            let stop = |flaw: Flaw, source_row, goes_on| {
-                Box::new(Stop {
-                    error: flaw.into_error(input, &format!("row {source_row}")),
-                    place: Some(place),
-                    source_row,
-                    goes_on,
-                })
-            };
             let is_input = matches!(flaw, Flaw::Input(_));
             let goes_on = matches!(flaw, Flaw::Row(_));
             if is_input || most == 1 {
-                let stopped = stop(flaw, self.row, goes_on);
+                let stopped = self.stop(flaw, place, read, limits, goes_on);
                 if goes_on {
                     let next = Place { row: place.row + 1, ..place };
-                    self.table.seek(next).map_err(|flaw| stop(flaw, self.row, false))?;
+                    let found = self.table.seek(next);
+                    found.map_err(|flaw| self.stop(flaw, place, read, limits, false))?;
                     self.row += 1;
                 }
                 return Err(stopped);
             }
             self.most = most / 2;
-            self.table.seek(place).map_err(|flaw| stop(flaw, self.row, false))?;
+            let found = self.table.seek(place);
+            found.map_err(|flaw| self.stop(flaw, place, read, limits, false))?;
         }
         Ok(true)
+    }
+
+    /// What is wrong with the next row, which is at `place`.
+    fn stop(
+        &self,
+        flaw: Flaw,
+        place: Place,
+        read: &InputRange,
+        limits: BatchLimits,
+        goes_on: bool,
+    ) -> Box<Stop> {
+        let at = shown(read, limits, Some(&*self.table), self.row);
+        let error = flaw.into_error(&read.input, &at);
+        Box::new(Stop { error, place: Some(place), source_row: self.row, goes_on })
     }
 
     /// Leaves `n` rows of the window behind.
@@ -452,6 +463,21 @@ impl Window {
     fn next_place(&self) -> Place {
         Place { group: self.place.group, row: self.place.row + self.at as u64 }
     }
+}
+
+/// Where a row of what is read stands, in words, which are needed only where it ends the run.
+fn shown(
+    read: &InputRange,
+    limits: BatchLimits,
+    table: Option<&dyn Table>,
+    source_row: u64,
+) -> String {
+    if limits.on_error == OnError::Quarantine {
+        return String::new();
+    }
+    let mut place = read.row(source_row);
+    place.count(|_, _| table?.rows_before());
+    place.in_input().to_string()
 }
 
 fn cursor(place: Place) -> serde_json::Value {

@@ -175,7 +175,7 @@ fn a_row_is_shown_with_its_values_and_where_it_came_from() {
     });
     assert_eq!(row["values"], values);
     let text = place.done(&["inspect", "p.toml", "--row", "1"]).stdout;
-    assert!(text.contains("from b/two.txt, source row 0"), "{text}");
+    assert!(text.contains("from `b/two.txt`, row 0\n"), "{text}");
     assert!(text.contains("words       0\n"), "{text}");
 }
 

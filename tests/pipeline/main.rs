@@ -13,6 +13,7 @@ mod command;
 mod changes;
 mod definitions;
 mod keys;
+mod places;
 mod real_data;
 mod rejects;
 mod same_bytes;
