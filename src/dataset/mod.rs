@@ -27,6 +27,7 @@ pub mod error;
 pub mod facts;
 pub mod finalize;
 pub mod home;
+pub mod journal;
 pub mod keys;
 pub mod listing;
 pub mod manifest;

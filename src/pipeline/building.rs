@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::ahead::{Ahead, Growing};
+use super::ahead::Ahead;
 use super::frame::{Frame, Task};
+use super::growing::Growing;
 use super::order::Todo;
 use super::partition::{Context, Finished, build};
 use super::plan::{Done, Plan, Planned, State};

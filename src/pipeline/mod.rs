@@ -11,6 +11,7 @@
 
 mod ahead;
 mod assembly;
+mod beginning;
 mod building;
 mod caches;
 mod check;
@@ -23,6 +24,7 @@ mod export;
 mod frame;
 mod given;
 mod groups;
+mod growing;
 mod learned;
 mod listed;
 mod live;

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::ahead::Beginning;
+use super::beginning::Beginning;
 use super::building::Planning;
 use super::export::Export;
 use super::partition::{Context, Meters};

@@ -17,6 +17,7 @@ mod cache;
 mod client;
 mod error;
 mod list;
+mod lister;
 mod pages;
 mod patience;
 pub mod probe;

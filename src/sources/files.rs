@@ -159,11 +159,11 @@ impl Source for Files {
 
     fn pages(
         &self,
-        behind: Option<&str>,
+        told: &[Input],
         pace: &Pace,
         weigh: fn(&Input) -> u64,
     ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(behind, pace, weigh)
+        self.listing.pages(told, pace, weigh)
     }
 
     fn side_inputs(&self, inputs: &[Input]) -> Result<Vec<Input>, SourceError> {

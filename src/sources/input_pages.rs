@@ -5,16 +5,23 @@
 //! Invariants:
 //! 1. What is told is sorted by path, each once. What turns out to belong among it is told at the end.
 //! 2. Whatever was told and came late, settled, is what [`super::Source::list`] gives.
+//! 3. A list that is gone on with is gone on with only where the last that was told of it is found again,
+//!    as it was, with nothing between.
+
+use std::collections::VecDeque;
 
 use super::SourceError;
 use super::object_listing::{has_folders, is_inside};
 use crate::inputs::Input;
 use crate::remote::{Pages, Told};
 
+/// How many inputs that were told before are looked at again: a page has room for more.
+const AGAIN: usize = 100;
+
 /// What is found next.
 #[derive(Debug)]
 pub enum Found {
-    /// What stands behind all that was found before.
+    /// What stands behind all that was found before, if there was some in what came.
     More(Vec<Input>),
     /// There is no more.
     End,
@@ -32,14 +39,23 @@ pub fn is_settled(told: &[Input]) -> bool {
 pub struct InputPages {
     pages: Pages<Input>,
     order: Order,
+    seam: Seam,
     is_over: bool,
 }
 
 impl InputPages {
-    /// Those that `pages` tell, behind the path `last`.
-    pub(super) fn new(pages: Pages<Input>, last: &str) -> Self {
-        let order = Order { held: None, last: last.to_owned(), is_kept: true };
-        Self { pages, order, is_over: false }
+    /// Those that `pages` tell behind a seam.
+    pub(super) fn new(pages: Pages<Input>, seam: Seam) -> Self {
+        let last = seam.behind().unwrap_or_default().to_owned();
+        let order = Order { held: None, last, is_kept: true };
+        Self { pages, order, seam, is_over: false }
+    }
+
+    /// Whether what was told before was found again, as far as that was looked at: as it was, and with
+    /// nothing between.
+    #[must_use]
+    pub fn is_as_told(&self) -> bool {
+        self.seam.is_as_told
     }
 
     /// Whether all that was found so far was told in order.
@@ -60,6 +76,7 @@ impl InputPages {
     /// The store's; it was ended before its end.
     pub fn wait(&mut self) -> Result<Found, SourceError> {
         while !self.is_over {
+            let was_passed = self.seam.is_passed();
             let more = match self.pages.wait()? {
                 Told::More(page) => self.order.page(page),
                 Told::Last(page) => {
@@ -77,11 +94,56 @@ impl InputPages {
                     self.order.end()
                 }
             };
-            if !more.is_empty() || !self.is_in_order() {
+            let more = self.seam.pass(more, self.is_over);
+            let is_news = self.seam.is_passed() && !was_passed;
+            if !more.is_empty() || is_news || !self.is_in_order() || !self.is_as_told() {
                 return Ok(Found::More(more));
             }
         }
         Ok(Found::End)
+    }
+}
+
+/// Where a list is gone on with: what was told last comes again.
+#[derive(Debug)]
+pub(super) struct Seam {
+    /// The path behind which it is listed again.
+    behind: Option<String>,
+    /// What has to come next.
+    expected: VecDeque<Input>,
+    is_as_told: bool,
+}
+
+impl Seam {
+    /// Behind what was `told`.
+    pub(super) fn of(told: &[Input]) -> Self {
+        let (before, again) = told.split_at(told.len().saturating_sub(AGAIN));
+        Self {
+            behind: before.last().map(|input| input.path.clone()),
+            expected: again.iter().cloned().collect(),
+            is_as_told: true,
+        }
+    }
+
+    /// The path behind which it has to be listed.
+    pub(super) fn behind(&self) -> Option<&str> {
+        self.behind.as_deref()
+    }
+
+    fn is_passed(&self) -> bool {
+        self.expected.is_empty()
+    }
+
+    /// What was not told before of what comes next; nothing comes behind it if it `is_over`.
+    fn pass(&mut self, mut more: Vec<Input>, is_over: bool) -> Vec<Input> {
+        let n = self.expected.len().min(more.len());
+        // What was told was known by its `ETag`.
+        let is_same = |(told, found): (Input, Input)| {
+            told.path == found.path && told.size == found.size && told.changed == found.changed
+        };
+        self.is_as_told &= self.expected.drain(..n).zip(more.drain(..n)).all(is_same);
+        self.is_as_told &= !is_over || self.is_passed();
+        more
     }
 }
 
@@ -184,6 +246,61 @@ mod tests {
                 assert_eq!(is_told, is_all, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_list_is_gone_on_with_where_what_was_told_is_found_again() {
+        let list = |n: u64| (0..n).map(|i| input(&format!("{i:04}"), i)).collect::<Vec<_>>();
+        let changed = |at: usize, to: fn(&mut Input)| {
+            let mut list = list(160);
+            to(&mut list[at]);
+            list
+        };
+        let without = |at: usize| {
+            let mut list = list(160);
+            list.remove(at);
+            list
+        };
+        let with = |path: &str| {
+            let mut list = list(160);
+            list.push(input(path, 1));
+            list.sort_by(|a, b| a.path.cmp(&b.path));
+            list
+        };
+        let other_tag = |input: &mut Input| input.changed = None;
+        let copied = changed(70, |input| input.modified = SystemTime::now());
+        let as_told = [
+            ("nothing new", list(150), true),
+            ("more", list(160), true),
+            ("another time of the same state", copied, true),
+            ("another tag", changed(149, other_tag), false),
+            ("another size", changed(50, |input| input.size = 0), false),
+            ("one gone", without(149), false),
+            ("one gone before", without(60), false),
+            ("one added", with("0149a"), true),
+            ("one added before", with("0148a"), false),
+            ("all gone", list(0), false),
+            ("the last gone", list(149), false),
+        ];
+        for (name, now, want) in as_told {
+            for page in [1, 7, 1_000] {
+                let mut seam = Seam::of(&list(150));
+                assert_eq!(seam.behind(), Some("0049"));
+                let listed: Vec<_> =
+                    now.iter().filter(|it| it.path.as_str() > "0049").cloned().collect();
+                let mut more = Vec::new();
+                for page in listed.chunks(page) {
+                    more.extend(seam.pass(page.to_vec(), false));
+                }
+                more.extend(seam.pass(Vec::new(), true));
+                assert_eq!(seam.is_as_told, want, "{name}");
+                if want {
+                    assert!(more == now[150..], "{name}");
+                }
+            }
+        }
+        let few = Seam::of(&list(3));
+        assert!(few.behind().is_none() && !few.is_passed() && Seam::of(&[]).is_passed());
     }
 
     proptest! {

@@ -202,11 +202,11 @@ impl Source for Jsonl {
 
     fn pages(
         &self,
-        behind: Option<&str>,
+        told: &[Input],
         pace: &Pace,
         weigh: fn(&Input) -> u64,
     ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(behind, pace, weigh)
+        self.listing.pages(told, pace, weigh)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

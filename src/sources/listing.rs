@@ -75,20 +75,20 @@ impl Listing {
         Ok(found)
     }
 
-    /// The same as they are found, behind the path `behind`; `None` where they are not listed in order,
+    /// The same as they are found, behind those that were `told`; `None` where they are not listed in order,
     /// page by page: files here, and places that only name some.
     ///
     /// # Errors
     /// It cannot be begun.
     pub(super) fn pages(
         &self,
-        behind: Option<&str>,
+        told: &[Input],
         pace: &Pace,
         weigh: fn(&Input) -> u64,
     ) -> Result<Option<InputPages>, SourceError> {
         match (self.folder.remote(), self.patterns.as_slice()) {
             (Some(remote), [Pattern { glob: Some(glob), .. }]) => {
-                object_listing::pages(remote, glob, behind, pace, weigh)
+                object_listing::pages(remote, glob, told, pace, weigh)
             }
             _ => Ok(None),
         }

@@ -108,15 +108,15 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// A folder that cannot be read; a root that is not there.
     fn list(&self) -> Result<Vec<Input>, SourceError>;
 
-    /// The inputs as they are found, behind the path `behind`, where the place tells them in order before
-    /// the list is whole; each takes as much room as `weigh` says. `None` where [`Source::list`] is the
-    /// only way.
+    /// The inputs as they are found, behind those that were `told` before, where the place tells them in
+    /// order before the list is whole; each takes as much room as `weigh` says. `None` where
+    /// [`Source::list`] is the only way.
     ///
     /// # Errors
     /// As [`Source::list`], of which most are told later.
     fn pages(
         &self,
-        _behind: Option<&str>,
+        _told: &[Input],
         _pace: &Pace,
         _weigh: fn(&Input) -> u64,
     ) -> Result<Option<InputPages>, SourceError> {

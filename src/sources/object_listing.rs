@@ -9,7 +9,7 @@
 use globset::GlobMatcher;
 
 use super::SourceError;
-use super::input_pages::InputPages;
+use super::input_pages::{InputPages, Seam};
 use super::object::as_input;
 use super::pattern::{Glob, Pattern};
 use crate::inputs::Input;
@@ -55,18 +55,19 @@ fn below(remote: &Remote, glob: &Glob) -> Result<Vec<Input>, SourceError> {
     Ok(settled(found))
 }
 
-/// The objects that a glob means, as they are found behind the path `behind`; `None` where they are not
-/// listed page by page.
+/// The objects that a glob means, as they are found behind those that were `told`; `None` where they are
+/// not listed page by page.
 pub(super) fn pages(
     remote: &Remote,
     glob: &Glob,
-    behind: Option<&str>,
+    told: &[Input],
     pace: &Pace,
     weigh: fn(&Input) -> u64,
 ) -> Result<Option<InputPages>, SourceError> {
     let meant = (glob.base.as_str(), glob.start.as_str());
-    let pages = remote.list_pages(meant, behind, pace, weigh, taking(glob))?;
-    Ok(pages.map(|pages| InputPages::new(pages, behind.unwrap_or_default())))
+    let seam = Seam::of(told);
+    let pages = remote.list_pages(meant, seam.behind(), pace, weigh, taking(glob))?;
+    Ok(pages.map(|pages| InputPages::new(pages, seam)))
 }
 
 /// Takes the objects that a glob means.

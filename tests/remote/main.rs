@@ -14,6 +14,7 @@ mod datasets;
 mod dropping;
 mod harness;
 mod http;
+mod lists;
 mod pages;
 mod proxy;
 mod pull;

@@ -1,18 +1,20 @@
-//! A store of more objects than any server here would take: it lists them in pages as S3 does, and each
-//! has the same few bytes.
+//! A store of more objects than any server here would take: it lists them in pages as S3 does, or in
+//! another order, and each has a few bytes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::http::Head;
 
-/// Keys in a page.
-const PAGE: usize = 1_000;
+/// By what a store sorts its keys, before it sorts them as S3 does.
+pub(crate) type Order = fn(&str) -> Vec<u8>;
 
-/// What each object holds.
+/// What each object holds that nothing else was put in place of.
 pub(crate) const OBJECT: &str = "7 bytes";
 
 /// Nothing that a test waits for takes as long.
@@ -32,9 +34,16 @@ pub(crate) enum Behind {
     Denied(String),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// The objects, by place in the list.
+    objects: BTreeMap<(Vec<u8>, String), String>,
+    order: Order,
+    /// Keys in a page.
+    page: usize,
     behind: Behind,
+    /// An object that does not come.
+    unread: Option<String>,
     queries: Vec<String>,
     /// Objects that were asked for.
     reads: Vec<String>,
@@ -45,7 +54,6 @@ struct State {
 
 #[derive(Debug)]
 struct Shared {
-    keys: Vec<String>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -58,12 +66,28 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Lists these keys, which are sorted; each object has 7 bytes.
+    /// Lists these keys as S3 does.
     pub(crate) fn new(keys: Vec<String>) -> Self {
+        Self::of(keys, 1_000, |_| Vec::new())
+    }
+
+    /// Lists these keys in an order, so many in a page.
+    pub(crate) fn of(keys: Vec<String>, page: usize, order: Order) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { keys, state, changed });
+        let objects = keys.into_iter().map(|key| ((order(&key), key), OBJECT.to_owned()));
+        let state = State {
+            objects: objects.collect(),
+            order,
+            page,
+            behind: Behind::Told,
+            unread: None,
+            queries: Vec::new(),
+            reads: Vec::new(),
+            is_held: false,
+            is_late: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -92,6 +116,30 @@ impl Pages {
         self.shared.changed.notify_all();
     }
 
+    /// Puts an object there, or takes it away; the `ETag` is that of the key and of what it holds.
+    pub(crate) fn put(&self, key: &str, object: Option<&str>) {
+        let mut state = self.shared.state.lock().unwrap();
+        let at = ((state.order)(key), key.to_owned());
+        match object {
+            Some(object) => state.objects.insert(at, object.to_owned()),
+            None => state.objects.remove(&at),
+        };
+    }
+
+    /// From now on it keeps another order.
+    pub(crate) fn order(&self, order: Order) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.order = order;
+        let objects = std::mem::take(&mut state.objects).into_iter();
+        state.objects = objects.map(|((_, key), object)| ((order(&key), key), object)).collect();
+    }
+
+    /// From now on this object does not come; if none is named, all do.
+    pub(crate) fn unread(&self, key: Option<&str>) {
+        self.shared.state.lock().unwrap().unread = key.map(ToOwned::to_owned);
+        self.shared.changed.notify_all();
+    }
+
     /// What was listed since this was called last.
     pub(crate) fn queries(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.state.lock().unwrap().queries)
@@ -107,11 +155,14 @@ impl Pages {
         self.shared.state.lock().unwrap().is_late
     }
 
-    /// Waits until a page is held, and `seen` finds what it looks for elsewhere.
+    /// Waits until a page is held, and the object that does not come, and `seen` finds what it looks for elsewhere.
     pub(crate) fn wait_held(&self, what: &str, mut seen: impl FnMut() -> bool) {
         let until = Instant::now() + WATCHDOG;
         let mut state = self.shared.state.lock().unwrap();
-        while !(state.is_held && seen()) {
+        let is_waiting = |state: &State| {
+            state.is_held && state.unread.iter().all(|key| state.reads.contains(key))
+        };
+        while !(is_waiting(&state) && seen()) {
             assert!(Instant::now() < until, "no {what}: {:?}, {:?}", state.behind, state.queries);
             // What is looked for elsewhere wakes nobody here.
             let look_again = Duration::from_millis(50);
@@ -135,21 +186,40 @@ impl Shared {
     }
 
     fn read(&self, key: &str, head: &Head) -> String {
-        self.state.lock().unwrap().reads.push(key.to_owned());
+        let mut state = self.state.lock().unwrap();
+        state.reads.push(key.to_owned());
         self.changed.notify_all();
-        let (mut status, mut body, mut range) = ("200 OK", OBJECT, String::new());
+        let until = Instant::now() + WATCHDOG;
+        while state.unread.as_deref() == Some(key) && Instant::now() < until {
+            state = self.changed.wait_timeout(state, Duration::from_secs(1)).unwrap().0;
+        }
+        let at = ((state.order)(key), key.to_owned());
+        let Some(object) = state.objects.get(&at).cloned() else {
+            let body = "<Error><Code>NoSuchKey</Code></Error>";
+            let length = body.len();
+            return format!("HTTP/1.1 404 Not Found\r\nContent-Length: {length}\r\n\r\n{body}");
+        };
+        drop(state);
+        let etag = etag(key, &object);
+        let (mut status, mut body, mut range) = ("200 OK", object.as_str(), String::new());
         if let Some((first, last)) = head
             .header("range")
             .as_deref()
             .and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
         {
-            let last = last.parse().map_or(OBJECT.len(), |last: usize| OBJECT.len().min(last + 1));
-            body = &OBJECT[first.parse().unwrap()..last];
+            let n = object.len();
+            let last = last.parse().map_or(n, |last: usize| n.min(last + 1));
+            let Some(part) = object.get(first.parse().unwrap()..last).filter(|it| !it.is_empty())
+            else {
+                let status = "416 Range Not Satisfiable";
+                return format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+            };
+            body = part;
             status = "206 Partial Content";
-            range = format!("Content-Range: bytes {first}-{}/{}\r\n", last - 1, OBJECT.len());
+            range = format!("Content-Range: bytes {first}-{}/{n}\r\n", last - 1);
         }
         format!(
-            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{range}ETag: \"{key}\"\r\n\
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{range}ETag: \"{etag}\"\r\n\
              Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n{body}",
             body.len()
         )
@@ -162,17 +232,19 @@ impl Shared {
         state.queries.push(query.to_owned());
         let until = Instant::now() + WATCHDOG;
         let (status, body) = loop {
+            let is_behind = |key: &String| {
+                ((state.order)(&after), &after) >= ((state.order)(key), key) && !after.is_empty()
+            };
             let is_held = match &state.behind {
                 Behind::Unread => !after.is_empty() && state.reads.is_empty(),
-                Behind::Held(key) => after >= *key,
-                Behind::Denied(key) if after >= *key => {
+                Behind::Held(key) => is_behind(key),
+                Behind::Denied(key) if is_behind(key) => {
                     break ("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>".to_owned());
                 }
                 Behind::Told | Behind::Denied(_) => false,
             };
             if !is_held {
-                drop(state);
-                break ("200 OK", page(&self.keys, query));
+                break ("200 OK", page(&state, query));
             }
             state.is_held = true;
             if Instant::now() > until {
@@ -191,7 +263,11 @@ fn value(query: &str, name: &str) -> Option<String> {
     pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
-fn page(keys: &[String], query: &str) -> String {
+fn etag(key: &str, object: &str) -> String {
+    if object == OBJECT { key.to_owned() } else { format!("{key} {object}") }
+}
+
+fn page(state: &State, query: &str) -> String {
     let value = |name: &str| value(query, name);
     let prefix = value("prefix").unwrap_or_default();
     let after = value("continuation-token").or(value("start-after")).unwrap_or_default();
@@ -199,12 +275,13 @@ fn page(keys: &[String], query: &str) -> String {
     let mut text = String::from("<ListBucketResult><Name>b</Name>");
     let (mut n, mut folder) = (0, None::<String>);
     let mut last = "";
-    let first = keys.partition_point(|key| *key < prefix || *key <= after);
-    for key in keys[first..].iter().take_while(|key| key.starts_with(&prefix)) {
+    let first = if after.is_empty() { (Vec::new(), after) } else { ((state.order)(&after), after) };
+    let objects = state.objects.range((Bound::Excluded(first), Bound::Unbounded));
+    for ((_, key), object) in objects.filter(|((_, key), _)| key.starts_with(&prefix)) {
         if folder.as_ref().is_some_and(|folder| key.starts_with(folder)) {
             continue;
         }
-        if n == PAGE {
+        if n == state.page {
             write!(text, "<NextContinuationToken>{last}</NextContinuationToken>").unwrap();
             break;
         }
@@ -217,9 +294,10 @@ fn page(keys: &[String], query: &str) -> String {
             folder = Some(found);
             continue;
         }
+        let (size, etag) = (object.len(), etag(key, object));
         write!(
             text,
-            "<Contents><Key>{key}</Key><Size>7</Size><ETag>\"{key}\"</ETag>\
+            "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>\"{etag}\"</ETag>\
              <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
         )
         .unwrap();

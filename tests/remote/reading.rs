@@ -11,7 +11,6 @@ use object_store::signer::Signer;
 use parquet::arrow::ArrowWriter;
 
 use super::command::{Place, Ran, files_of, joined};
-use super::pages::{Behind, OBJECT, Pages};
 use super::proxy::{Fault, Proxy, Rule};
 use super::servers::{Bucket, Server};
 
@@ -28,7 +27,7 @@ const SOURCES: [(&str, &str); 9] = [
     ("deep", "type = \"files\"\npath = \"texts/b/c/*.txt\"\ncontent = \"text\""),
 ];
 
-fn definition(name: &str, source: &str) -> String {
+pub(crate) fn definition(name: &str, source: &str) -> String {
     format!(
         "version = 1\nname = \"{name}\"\nenv = [\"ROOT\"]\n\n[sources.in]\nroot = \"${{ROOT}}\"\n\
          {source}\n\n[dataset]\npartition_bytes = \"1MiB\"\nshard_bytes = \"1MiB\"\n"
@@ -121,14 +120,14 @@ fn put(bucket: &Bucket) -> Place {
     place
 }
 
-fn run(place: &Place, args: &[&str], root: &str, environment: &[(&str, String)]) -> Ran {
+pub(crate) fn run(place: &Place, args: &[&str], root: &str, environment: &[(&str, String)]) -> Ran {
     let mut command = place.command(args);
     command.env("ROOT", root).envs(environment.iter().map(|(name, value)| (name, value)));
     Ran::of(command.output().unwrap())
 }
 
 #[track_caller]
-fn done(ran: &Ran) {
+pub(crate) fn done(ran: &Ran) {
     assert_eq!(ran.code, 0, "{ran:?}");
 }
 
@@ -285,147 +284,6 @@ fn what_goes_wrong_on_the_way_changes_nothing() {
         let same = files_of(&place.path("local")) == files_of(&place.path("x"));
         assert!(same, "{}: other bytes", server.name);
     }
-}
-
-#[test]
-fn a_long_listing_is_asked_for_in_parts_and_no_further_than_is_meant() {
-    let keys = (0..50_000).map(|i| format!("data/{:02}/{i:06}.txt", i / 1_000));
-    let pages = Pages::new(keys.collect());
-    let place = Place::new();
-    for (path, n_inputs, prefix, most) in [
-        ("**/*.txt", 50_000, "prefix=data%2F", 130),
-        ("1[0-4]/*.txt", 5_000, "prefix=data%2F1", 60),
-        ("07/007*5.txt", 100, "prefix=data%2F07%2F007", 1),
-    ] {
-        let source = format!("type = \"files\"\npath = \"{path}\"\ncontent = \"none\"");
-        let small = definition("long", &source)
-            .replace("partition_bytes = \"1MiB\"", "partition_bytes = 500");
-        place.write("long.toml", small);
-        let environment = pages.environment();
-        let ran = run(&place, &["plan", "long.toml", "--json"], "s3://b/data", &environment);
-        done(&ran);
-        let planned: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(planned["inputs"], n_inputs, "{path}");
-        let queries = pages.queries();
-        assert!(queries.len() <= most, "{path}: {} requests", queries.len());
-        let is_cut = queries.iter().any(|query| query.contains("start-after"));
-        assert_eq!(is_cut, n_inputs > 1_000, "{path}");
-        assert!(queries.iter().all(|query| query.contains(prefix)), "{path}: {queries:?}");
-        if n_inputs == 5_000 {
-            for i in 10_000..15_000 {
-                place.write(&format!("in/{:02}/{i:06}.txt", i / 1_000), "7 bytes");
-            }
-            let ran = run(&place, &["plan", "long.toml", "--json"], "in", &[]);
-            let local: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-            assert!(local["partitions"][0]["slot"].is_string());
-            assert_eq!(planned["partitions"], local["partitions"], "{path}");
-        }
-    }
-}
-
-/// Objects in several pages, a place with the same files, and a definition that reads them in partitions of
-/// about 250.
-fn several_pages(n: usize, end: &str) -> (Pages, Place) {
-    let names: Vec<_> = (0..n).map(|i| format!("{i:05}{end}.txt")).collect();
-    let place = Place::new();
-    for name in &names {
-        place.write(&format!("in/{name}"), OBJECT);
-    }
-    let pages = Pages::new(names.iter().map(|name| format!("data/{name}")).collect());
-    let source = "type = \"files\"\npath = \"*.txt\"\ncontent = \"text\"";
-    let small =
-        definition("long", source).replace("partition_bytes = \"1MiB\"", "partition_bytes = 1750");
-    place.write("long.toml", small);
-    done(&run(&place, &["run", "long.toml", "--out", "local"], "in", &[]));
-    (pages, place)
-}
-
-/// Whether there is a file below a folder with so many bytes, whose path holds this text.
-#[expect(clippy::disallowed_methods, reason = "a test looks at what another process writes")]
-fn has_file(folder: &std::path::Path, part: &str, bytes: usize) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else { return false };
-    entries.flatten().any(|entry| {
-        let path = entry.path();
-        let is_meant = || path.display().to_string().contains(part);
-        path.is_dir() && has_file(&path, part, bytes)
-            || is_meant() && std::fs::read(&path).is_ok_and(|it| it.len() >= bytes)
-    })
-}
-
-#[test]
-fn rows_are_read_before_the_second_page_of_a_listing_is_there() {
-    let (pages, place) = several_pages(2_500, "");
-    pages.behind(Behind::Unread);
-    let environment = pages.environment();
-    let ran = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
-    done(&ran);
-    assert!(!pages.is_late(), "no object was read while the second page was held");
-    assert!(files_of(&place.path("x")) == files_of(&place.path("local")));
-    assert_eq!(pages.queries().len(), 4, "three pages, and a look for folders");
-    assert!(pages.n_reads() <= 2_501);
-    pages.behind(Behind::Told);
-    let ran = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
-    done(&ran);
-    assert_eq!(pages.n_reads(), 0, "nothing is read again");
-    assert!(files_of(&place.path("x")) == files_of(&place.path("local")));
-}
-
-#[test]
-fn a_listing_that_was_cut_off_is_gone_on_with() {
-    for denied in [false, true] {
-        let (pages, place) = several_pages(2_500, "");
-        let environment = pages.environment();
-        let behind = "data/01999.txt".to_owned();
-        pages.behind(Behind::Held(behind.clone()));
-        let mut command = place.command(&["run", "long.toml", "--out", "x"]);
-        command.env("ROOT", "s3://b/data").envs(environment.clone());
-        let mut child = command.spawn().unwrap();
-        let out = place.path("x");
-        // What two pages hold is planned and noted, and some of it is built.
-        pages.wait_held("record and journal", || {
-            has_file(&out, "listing.jsonl", 2_000 * 30) && has_file(&out, "/partitions/", 1)
-        });
-        if denied {
-            pages.behind(Behind::Denied(behind));
-            assert_eq!(child.wait().unwrap().code(), Some(1));
-        } else {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-        assert!(!has_file(&out, "manifest-", 1));
-        pages.behind(Behind::Told);
-        pages.queries();
-        let ran = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
-        done(&ran);
-        let queries = pages.queries();
-        let is_new = |query: &String| !query.contains("start-after=data%2F01999.txt");
-        assert_eq!(queries.len(), 1, "{queries:?}");
-        assert!(!queries.iter().any(is_new), "{queries:?}");
-        assert!(files_of(&place.path("x")) == files_of(&place.path("local")), "{denied}");
-    }
-}
-
-#[test]
-fn a_list_that_leaves_no_room_is_refused_and_what_was_built_is_kept() {
-    let (pages, place) = several_pages(6_000, &"x".repeat(200));
-    let environment = pages.environment();
-    let run = |memory: &str| {
-        let args = ["run", "long.toml", "--out", "x", "--jobs", "1", "--memory", memory];
-        run(&place, &args, "s3://b/data", &environment)
-    };
-    let few = run("1MiB");
-    few.fails(2, &["error[memory-too-small]"]);
-    assert!(!place.path("x").exists(), "nothing is written where nothing can be built");
-    let needed = few.stderr.split("that may take ").nth(1).unwrap();
-    let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
-    // Enough for the first pages, and not for all.
-    pages.n_reads();
-    run(&(needed - 100_000).to_string()).fails(2, &["error[memory-too-small]"]);
-    let n_read = pages.n_reads();
-    assert!(n_read > 0 && has_file(&place.path("x"), "/partitions/", 1));
-    done(&run(&needed.to_string()));
-    assert!(pages.n_reads() < 6_000, "what was built is not read again");
-    assert!(files_of(&place.path("x")) == files_of(&place.path("local")));
 }
 
 /// Runs a definition until it reads one of those objects, and kills it.
