@@ -84,6 +84,14 @@ fn s3(url: &RemoteUrl, options: &RemoteOptions) -> Result<Made, RemoteError> {
         expect_no_bucket("AWS_ENDPOINT_URL", url, endpoint.as_deref())?;
         expect_tls("aws_", url, endpoint.as_deref(), options)?;
     }
+    let is_in_host = builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest);
+    if is_in_host.is_some_and(|value| value == "true") {
+        for key in [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint] {
+            if let Some(endpoint) = builder.get_config_value(&key) {
+                builder = builder.with_config(key, with_bucket(url, &endpoint)?);
+            }
+        }
+    }
     for (key, variable) in [
         (AmazonS3ConfigKey::AccessKeyId, "AWS_ACCESS_KEY_ID"),
         (AmazonS3ConfigKey::Token, "AWS_SESSION_TOKEN"),
@@ -224,6 +232,23 @@ fn expect_no_bucket(
     Err(RemoteError::of("use", url.shown(), RemoteErrorKind::Setup, Some(said)))
 }
 
+/// The endpoint with the bucket in its host: the client does that with Amazon's own alone.
+fn with_bucket(url: &RemoteUrl, endpoint: &str) -> Result<String, RemoteError> {
+    let bucket = url.authority();
+    let mut whole = url::Url::parse(endpoint).ok();
+    let domain = whole.as_ref().and_then(|it| it.domain()).map(str::to_owned);
+    if domain.as_ref().is_some_and(|it| it.starts_with(&format!("{bucket}."))) {
+        return Ok(endpoint.to_owned());
+    }
+    if let (Some(whole), Some(domain)) = (&mut whole, domain)
+        && whole.set_host(Some(&format!("{bucket}.{domain}"))).is_ok()
+    {
+        return Ok(whole.as_str().trim_end_matches('/').to_owned());
+    }
+    let said = "AWS_VIRTUAL_HOSTED_STYLE_REQUEST puts the bucket before the endpoint's name, and it has none";
+    Err(RemoteError::of("use", url.shown(), RemoteErrorKind::Setup, Some(said.to_owned())))
+}
+
 /// Refuses proxies that are no addresses: clients fail without a word of them, or go without.
 fn expect_proxies(url: &RemoteUrl) -> Result<(), RemoteError> {
     let (own, everybodys): (_, &[&str]) = match url.scheme() {
@@ -283,6 +308,21 @@ fn expect_tls(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bucket_stands_in_the_host_once() {
+        let url = RemoteUrl::parse("s3://bucket/prefix").unwrap();
+        for (endpoint, want) in [
+            ("https://s3.example.org", Some("https://bucket.s3.example.org")),
+            ("http://localhost:9000", Some("http://bucket.localhost:9000")),
+            ("https://bucket.example.org", Some("https://bucket.example.org")),
+            ("https://bucket2.example.org", Some("https://bucket.bucket2.example.org")),
+            ("http://127.0.0.1:9000", None),
+            ("http://[::1]:9000", None),
+        ] {
+            assert_eq!(with_bucket(&url, endpoint).ok().as_deref(), want, "{endpoint}");
+        }
+    }
 
     #[test]
     fn what_the_client_would_stumble_over_is_refused_first() {

@@ -30,6 +30,8 @@ mod storage;
 mod unlisted;
 mod uploads;
 mod uploads_page;
+#[cfg(test)]
+mod uploads_signature;
 mod url;
 mod write;
 

@@ -197,12 +197,12 @@ impl Asks {
         }
     }
 
-    async fn ask(
+    /// The request for one page, signed.
+    pub(super) async fn request(
         &self,
-        http: &HttpClient,
         prefix: &str,
         marks: Option<&(String, String)>,
-    ) -> Result<Asked, Error> {
+    ) -> Result<HttpRequest, Error> {
         // Path or host, as the client has it; its signature is left away.
         let bucket = self.store.signed_url(Method::GET, &Path::default(), SIGNED_FOR).await?;
         let mut url = bucket;
@@ -212,9 +212,6 @@ impl Asks {
             url.query_pairs_mut().append_pair("key-marker", key);
             url.query_pairs_mut().append_pair("upload-id-marker", upload);
         }
-        // A plus is a space in forms only; one that is meant is escaped by now.
-        let query = url.query().unwrap_or_default().replace('+', "%20");
-        url.set_query(Some(&query));
 
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.uri_mut() = url.as_str().parse().map_err(|_| generic("a URL that is none"))?;
@@ -222,6 +219,16 @@ impl Asks {
         AwsAuthorizer::new(&credential, "s3", &self.region)
             .with_request_payer(self.is_paid_by_asker)
             .try_authorize(&mut request, None)?;
+        Ok(request)
+    }
+
+    async fn ask(
+        &self,
+        http: &HttpClient,
+        prefix: &str,
+        marks: Option<&(String, String)>,
+    ) -> Result<Asked, Error> {
+        let request = self.request(prefix, marks).await?;
         let unreached =
             |e| Asked::Failed(Error::Generic { store: "S3", source: Box::new(e) }, true);
         let answer = match http.execute(request).await {
