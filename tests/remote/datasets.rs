@@ -15,18 +15,7 @@ use super::harness::wait;
 use super::servers::Bucket;
 
 /// A dataset `blobs`: each file is a partition of one row.
-pub(crate) const BLOBS: &str = r#"version = 1
-name = "blobs"
-
-[sources.files]
-type = "files"
-root = "in"
-path = "*"
-
-[dataset]
-partition_bytes = 1
-max_row_bytes = "16MiB"
-"#;
+pub(crate) const BLOBS: &str = include_str!("blobs.toml");
 
 /// Rows of every kind of field.
 const KINDS: &str = r#"

@@ -3,6 +3,7 @@
 #
 #     npm install --prefix FOLDER azurite s3rver && cargo build && tests/remote/others.sh target/debug/rowmill FOLDER
 set -uo pipefail
+here=$(dirname "$(realpath "$0")")
 rowmill=$(realpath "$1")
 bin=$(realpath "$2")/node_modules/.bin
 folder=$(mktemp -d)
@@ -11,17 +12,7 @@ trap 'kill "${servers[@]}" 2>/dev/null; rm -rf "$folder"' EXIT
 cd "$folder"
 mkdir in azurite s3rver
 for i in 1 2 3; do head -c 7000000 /dev/urandom > "in/$i.bin"; done
-cat > p.toml <<'END'
-version = 1
-name = "blobs"
-[sources.files]
-type = "files"
-root = "in"
-path = "*"
-[dataset]
-partition_bytes = 1
-max_row_bytes = "16MiB"
-END
+cp "$here/blobs.toml" p.toml
 
 step() {   # NAME COMMAND...: says how it went, and what was said where it failed
     local name=$1; shift
