@@ -222,8 +222,8 @@ fn runs_that_are_killed_at_any_time_end_with_the_dataset_of_one() {
     alone.done(&["run", "p.toml"]);
     let want_more = pushed(&alone);
     let disk = Some(Site::Disk(Place::new()));
-    let bucket = Server::s3s_fs().map(|server| Site::Bucket(server.bucket()));
-    for (seed, site) in [disk, bucket].into_iter().flatten().enumerate() {
+    let buckets = Server::all().map(|server| Site::Bucket(server.bucket()));
+    for (seed, site) in disk.into_iter().chain(buckets).enumerate() {
         let machines = [machine(), machine(), machine()];
         let all = |work: &(dyn Fn(usize, &Place) + Sync)| {
             std::thread::scope(|threads| {

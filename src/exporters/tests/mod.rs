@@ -1,10 +1,12 @@
 //! Pushes of a small dataset to a store in memory, whose network is bad.
 
+mod beside_clean;
 mod cut_off;
 #[path = "../../../tests/dataset/fake.rs"]
 mod fake;
 mod gate;
 mod journaled;
+mod pulled;
 mod rivals;
 
 use std::collections::BTreeMap;
@@ -234,45 +236,6 @@ fn what_goes_while_it_is_compared_is_sent_again() {
     let report = trial.push_with(&gate, PushOptions { replace: true, ..OPTIONS }).unwrap();
     assert_eq!(trial.found(), trial.wanted());
     assert_eq!(report.sent_objects, 2, "those two alone");
-}
-
-#[test]
-fn a_push_that_turns_up_while_sentinels_go_gets_them_back() {
-    let trial = Trial::small();
-    trial.push().unwrap();
-    let home = trial.fake.home();
-    // Nothing names the shards any more.
-    let gone = trial.wanted().into_keys().filter(|name| !name.contains("/shards/"));
-    for name in gone {
-        let path = object_store::path::Path::parse(name).unwrap();
-        trial.runtime.block_on(trial.bucket.delete(&path)).unwrap();
-    }
-    let before = trial.found();
-    let key = format!("a b/{}/{}", home.name(), home.cache_key());
-    let said =
-        object_store::path::Path::parse(format!("{key}/pushing/0123456789abcdef.json")).unwrap();
-    let (bucket, mut n_deletions) = (Arc::clone(&trial.bucket), 0);
-    let of_push = said.clone();
-    let gate = Gate::new(&trial.bucket, move |_, request| {
-        n_deletions += usize::from(request.what == "delete");
-        // The first is that of the object that tells the time.
-        if n_deletions == 2 && request.what == "delete" {
-            let put = bucket.put(&of_push, r#"{"host": "elsewhere", "pid": 7}"#.into());
-            futures::FutureExt::now_or_never(put).unwrap().unwrap();
-        }
-        Fate::Answered
-    });
-    let remote = Remote::of_store(&format!("s3://bucket/{key}"), gate);
-    let storage = RemoteStorage::new(remote.clone(), trial.runtime.handle().clone());
-    let place = CleanElsewhere::open(remote, storage).unwrap();
-    let keep = KeepElsewhere { previous: 1, older_than: std::time::Duration::ZERO };
-    let error = place.clean(keep, |_| {}).unwrap_err();
-    assert!(error.to_string().contains("is at work (pid 7 on elsewhere)"), "{error}");
-    assert_eq!(trial.found(), before, "every sentinel is back");
-
-    trial.runtime.block_on(trial.bucket.delete(&said)).unwrap();
-    place.clean(keep, |_| {}).unwrap();
-    assert_eq!(trial.found(), Files::new());
 }
 
 #[test]
