@@ -14,11 +14,11 @@ use super::target::Target;
 use super::{clean_url, duration};
 use crate::config::Registry;
 use crate::dataset::clean::{Keep, Leftover, Removal, clean, leftovers, old_keys, remove_key};
+use crate::dataset::home::PUSHING;
 use crate::dataset::{DatasetError, Home, Workplace};
-use crate::exporters::push_at;
+use crate::exporters::{CleaningHere, push_at};
 use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::is_url;
-use crate::shard::layout::COMPLETE;
 use crate::storage::{EntryKind, Local, Storage};
 
 /// Arguments of `rowmill clean`.
@@ -36,7 +36,8 @@ pub struct CleanArgs {
     /// Generations (or cache keys) to keep beside the current one.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) keep: usize,
-    /// Remove nothing that is younger, such as `7d`, `12h` or `30m`; `7d` at a URL.
+    /// Remove nothing that is younger, such as `7d`, `12h` or `30m`; `7d` at a URL, and in a folder that is
+    /// pushed to.
     #[arg(long, value_name = "AGE", value_parser = duration::parse)]
     pub(super) older_than: Option<Duration>,
     /// Print a JSON document.
@@ -54,8 +55,11 @@ pub(super) fn execute(
         return clean_url::execute(args, url, console);
     }
     let target = Target::of(&args.path, registry)?;
+    let is_pushed_to = Local.stat(&target.home.dir().join(PUSHING)).map_err(DatasetError::from);
+    let is_pushed_to = is_pushed_to.map_err(PipelineError::from)?.is_some() && !args.keys;
     let younger_than = args
         .older_than
+        .or(is_pushed_to.then_some(clean_url::OLDER_THAN))
         .map(|age| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
     let keep = Keep { previous: args.keep, younger_than };
     let removals = run(args, &target, keep).map_err(PipelineError::from)?;
@@ -93,9 +97,8 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
     if let Some(holder) = Local.lock_holder(&home.lock())? {
         return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
     }
-    // A push that ends before it is seen has put another generation there.
-    let sentinel = home.dir().join(COMPLETE);
-    let current = Local.read(&sentinel)?;
+    // Whoever pushes from now on waits; whoever does already is seen.
+    let mut cleaning = CleaningHere::begin(&Local, home.dir())?;
     expect_no_push(&home)?;
     // Opening the place empties its trash; what was in it is told of all the same.
     let mut removed = if args.keys { Vec::new() } else { leftovers(&Local, &home, keep)? };
@@ -104,17 +107,15 @@ fn run(args: &CleanArgs, target: &Target, keep: Keep) -> Result<Vec<Removal>, Da
     if args.keys {
         for removal in old_keys(&Local, &target.located, own, keep)? {
             let key = removal.path.file_name().unwrap_or_default().to_string_lossy();
+            let _cleaning = CleaningHere::begin(&Local, &removal.path)?;
             expect_no_push(&target.located.home_of(&key)?)?;
             remove_key(&place, &target.located, &removal)?;
             removed.push(removal);
         }
     } else {
         clean(&place, keep, |removal| {
+            cleaning.as_mut().map_or(Ok(()), CleaningHere::say)?;
             expect_no_push(&home)?;
-            if Local.read(&sentinel)? != current {
-                let holder = "a push to it that has just ended".to_owned();
-                return Err(DatasetError::Busy { path: home.dir().to_owned(), holder });
-            }
             removed.push(removal.clone());
             Ok(())
         })?;

@@ -14,7 +14,7 @@ use crate::pipeline::{PipelineError, REPORT_VERSION};
 use crate::remote::{Remote, RemoteOptions, RemoteStorage, Upload};
 
 /// What is younger stays, where nothing is said: a push that rests is gone on with.
-const OLDER_THAN: Duration = Duration::from_hours(7 * 24);
+pub(super) const OLDER_THAN: Duration = Duration::from_hours(7 * 24);
 
 /// Removes what no kept generation at `url` names, or says what that would be.
 pub(super) fn execute(args: &CleanArgs, url: &str, console: &Console) -> Result<(), CliError> {

@@ -16,14 +16,14 @@ use std::time::SystemTime;
 
 use super::error::{DatasetError, Result};
 use super::facts::Facts;
-use super::home::{Home, PUSHING, Workplace, is_hex};
+use super::home::{CURRENT_DOCUMENT, Home, PUSHING, Workplace, is_hex};
 use super::manifest::Manifest;
 use super::record::{Record, RecordName, RecordNames};
 use super::run_note::RunNote;
 use super::status::begun;
 use super::survey::{Located, generations, size};
 use crate::shard::{Glance, layout};
-use crate::storage::{Entry, Lock, Storage, staged_for};
+use crate::storage::{Entry, Lock, Storage, parent, staged_for};
 
 /// What is kept beside the current generation, or the current cache key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -306,6 +306,10 @@ impl Found<'_> {
             staged.map(|entry| dir.join(entry.name)).collect::<Vec<_>>()
         };
         let mut found = files(pushing, said);
+        let above = parent(home.dir());
+        let beside = self.storage.list(above)?.unwrap_or_default().into_iter();
+        let of_current = |entry: &Entry| staged_for(&entry.name) == Some(CURRENT_DOCUMENT);
+        found.extend(files(above.to_owned(), beside.filter(of_current).collect()));
         for dir in dirs {
             let entries = self.storage.list(&dir)?.unwrap_or_default();
             found.extend(files(dir, entries));

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::error::{DatasetError, Result};
-use super::home::{CURRENT, Home, PARTITIONS, current_of, is_hex};
+use super::home::{CURRENT, Home, PARTITIONS, PUSHING, current_of, is_hex};
 use super::manifest::Manifest;
 use super::reader::find;
 use super::run_note::RunNote;
@@ -265,5 +265,6 @@ fn is_key(storage: &dyn Storage, dir: &Path) -> Result<bool> {
         return Ok(storage.stat(&dir.join(COMPLETE))?.is_some());
     }
     let entries = storage.list(dir)?.unwrap_or_default();
-    Ok(entries.iter().any(|entry| [COMPLETE, PARTITIONS, "work"].contains(&&*entry.name)))
+    let ours = [COMPLETE, PARTITIONS, PUSHING, "work"];
+    Ok(entries.iter().any(|entry| ours.contains(&&*entry.name)))
 }

@@ -7,8 +7,8 @@
 //!    shards: a build that has not ended goes on with them.
 //! 2. Nothing goes while a push is at work, and nothing that is younger than was asked. Ages are told
 //!    by the store's clock where anything is removed.
-//! 3. A shard's sentinel goes before its files. It comes back if a push has turned up by then. A push
-//!    announces itself before it counts sentinels: it misses the one that is gone, or is seen here.
+//! 3. A shard's sentinel goes before its files. It comes back if a push has turned up by then, which waits
+//!    for this removal to end (`cleaning`).
 //! 4. An upload of an object of the dataset goes by when it was begun; nobody needs one to be found again.
 //! 5. A generation's manifest goes after everything that only it names, so that a removal that was
 //!    cut off is found again.
@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::clean_found::{Kept, Names, Removals, There, may_be_of_dataset};
+use super::cleaning::{Cleaning, is_of_clean};
 use super::error::{PushError, Result};
 use super::object::DIGEST;
 use super::presence::{Pushing, SILENCE};
 use crate::dataset::DatasetError;
 use crate::dataset::clean::Leftover;
-use crate::dataset::home::{PARTITIONS, PUSHING, current_of, is_hex};
+use crate::dataset::home::{CURRENT_DOCUMENT, PARTITIONS, PUSHING, current_of, is_hex};
 use crate::dataset::manifest::Manifest;
 use crate::dataset::record::{Record, RecordName};
 use crate::remote::{Object, Remote, RemoteStorage, Upload, Uploads};
@@ -124,80 +125,49 @@ impl CleanElsewhere {
         keep: KeepElsewhere,
         mut tell: impl FnMut(&RemovalElsewhere),
     ) -> Result<Option<String>> {
-        let now = self.remote.time(&self.folder)?;
+        let (mut cleaning, now) = Cleaning::begin(&self.remote, &self.below(PUSHING))?;
+        let cleaned = self.remove(keep, now, &mut cleaning, &mut tell);
+        cleaning.end();
+        cleaned
+    }
+
+    fn remove(
+        &self,
+        keep: KeepElsewhere,
+        now: SystemTime,
+        cleaning: &mut Cleaning<'_>,
+        tell: &mut dyn FnMut(&RemovalElsewhere),
+    ) -> Result<Option<String>> {
         let sentinel = self.sentinel()?;
+        let mut alone = Alone { place: self, cleaning, now, sentinel };
+        // Whoever pushes from now on waits, so what is looked at stays as it is.
+        alone.expect()?;
         let found = self.look_at(keep, now)?;
-        self.expect_nobody(now, sentinel.as_ref())?;
         let (shards, others): (Vec<_>, Vec<_>) =
             found.removals.into_iter().partition(|it| it.what == Leftover::Shard);
         for some in shards.chunks(BATCH) {
-            some.iter().for_each(&mut tell);
-            self.shards(some, now, sentinel.as_ref())?;
+            some.iter().for_each(&mut *tell);
+            alone.remove_shards(some)?;
         }
         for removal in others {
-            self.expect_nobody(now, sentinel.as_ref())?;
+            alone.expect()?;
             tell(&removal);
             match &removal.upload {
                 Some(upload) => self.remote.abort(upload)?,
                 None if removal.what == Leftover::Staged => {
                     self.remote.remove_staged(&self.below(&removal.name))?;
                 }
-                None => self.remote.delete_all(vec![self.below(&removal.name)])?,
+                None => alone.cleaning.remove(vec![self.below(&removal.name)])?,
             }
         }
         Ok(found.unlisted)
     }
 
-    /// Removes shards.
-    fn shards(
-        &self,
-        shards: &[RemovalElsewhere],
-        now: SystemTime,
-        sentinel: Option<&Vec<u8>>,
-    ) -> Result<()> {
-        let mut sentinels = Vec::new();
-        for shard in shards {
-            let name = format!("{}/{COMPLETE}", shard.name);
-            if let Some(bytes) = self.storage.read(&self.dir.join(&name))? {
-                sentinels.push((self.below(&name), bytes));
-            }
-        }
-        self.expect_nobody(now, sentinel)?;
-        self.remote.delete_all(sentinels.iter().map(|(name, _)| name.clone()).collect())?;
-        if let Err(error) = self.expect_nobody(now, sentinel) {
-            for (name, bytes) in sentinels {
-                let digest = blake3::hash(&bytes).to_hex().to_string();
-                self.remote.put_small(&name, bytes.into(), (DIGEST, digest))?;
-            }
-            return Err(error);
-        }
-        for shard in shards {
-            let objects = self.remote.list(&self.below(&shard.name), "", |name, _| Some(name))?;
-            self.remote.delete_all(objects)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses to go on beside a push, or after one that nobody has seen.
-    fn expect_nobody(&self, now: SystemTime, sentinel: Option<&Vec<u8>>) -> Result<()> {
-        let at_work = |who| Err(PushError::AtWork { url: self.url(), who });
-        let mut pushing = Vec::new();
-        for (name, object) in self.remote.list_folder(&self.below(PUSHING))? {
-            pushing.push((self.name(&name), object));
-        }
-        if let Some(who) = self.pushes(&pushing, now)?.into_iter().next() {
-            return at_work(who);
-        }
-        if self.sentinel()?.as_ref() != sentinel {
-            return at_work("another generation came to stand there meanwhile".to_owned());
-        }
-        Ok(())
-    }
-
     /// Who is at work, of those who have said so.
     fn pushes(&self, said: &[(String, Object)], now: SystemTime) -> Result<Vec<String>> {
         let mut pushes = Vec::new();
-        for (name, _) in said.iter().filter(|(_, object)| !is_older(object, SILENCE, now)) {
+        let of_pushes = said.iter().filter(|(name, _)| !is_of_clean(name));
+        for (name, _) in of_pushes.filter(|(_, object)| !is_older(object, SILENCE, now)) {
             // It may have ended since.
             let Some(bytes) = self.storage.read(&self.dir.join(name))? else { continue };
             pushes.push(Pushing::who(&bytes));
@@ -353,17 +323,24 @@ impl CleanElsewhere {
 
     /// Everything below the cache key that is ours. There has to be something, if nothing else is.
     fn there(&self, is_else: bool) -> Result<There> {
-        let mut there = There::default();
+        let (mut there, mut cleaning) = (There::default(), Vec::new());
         for (path, object) in self.remote.list(&self.folder, "", |path, it| Some((path, it)))? {
-            there.add(self.name(&path), object);
+            let name = self.name(&path);
+            if is_of_clean(&name) {
+                cleaning.push((name, object));
+            } else {
+                there.add(name, object);
+            }
         }
         for (path, object) in self.remote.staged(&self.folder)? {
             there.staged.push((self.name(&path), object));
         }
+        there.staged.extend(self.remote.staged_beside(&self.folder, CURRENT_DOCUMENT)?);
         if !is_else && there == There::default() && self.sentinel()?.is_none() {
             let message = "there is nothing to clean".to_owned();
             return Err(DatasetError::NoDataset { path: self.dir.clone(), message }.into());
         }
+        there.pushing.extend(cleaning);
         Ok(there)
     }
 
@@ -376,6 +353,66 @@ impl CleanElsewhere {
     fn name(&self, path: &str) -> String {
         let below = path.strip_prefix(&self.folder).unwrap_or(path);
         below.trim_start_matches('/').to_owned()
+    }
+}
+
+/// A removal that goes on only while no push is at work.
+struct Alone<'a, 'b> {
+    place: &'a CleanElsewhere,
+    cleaning: &'a mut Cleaning<'b>,
+    /// When it began.
+    now: SystemTime,
+    /// What was current then.
+    sentinel: Option<Vec<u8>>,
+}
+
+impl Alone<'_, '_> {
+    /// Refuses to go on beside a push, or after one that nobody has seen.
+    fn expect(&mut self) -> Result<()> {
+        let place = self.place;
+        self.cleaning.say()?;
+        let at_work = |who| Err(PushError::AtWork { url: place.url(), who });
+        let mut said = Vec::new();
+        for (name, object) in place.remote.list_folder(&place.below(PUSHING))? {
+            said.push((place.name(&name), object));
+        }
+        if let Some(who) = place.pushes(&said, self.now)?.into_iter().next() {
+            return at_work(who);
+        }
+        if place.sentinel()? != self.sentinel {
+            return at_work("another generation came to stand there meanwhile".to_owned());
+        }
+        Ok(())
+    }
+
+    fn remove_shards(&mut self, shards: &[RemovalElsewhere]) -> Result<()> {
+        let place = self.place;
+        let mut sentinels = Vec::new();
+        for shard in shards {
+            let name = format!("{}/{COMPLETE}", shard.name);
+            if let Some(bytes) = place.storage.read(&place.dir.join(&name))? {
+                sentinels.push((place.below(&name), bytes));
+            }
+        }
+        self.expect()?;
+        self.cleaning.remove(sentinels.iter().map(|(name, _)| name.clone()).collect())?;
+        for (n_gone, shard) in shards.iter().enumerate() {
+            if (n_gone == 0 || self.cleaning.is_due())
+                && let Err(error) = self.expect()
+            {
+                let gone: Vec<_> =
+                    shards.iter().take(n_gone).map(|it| place.below(&it.name) + "/").collect();
+                sentinels.retain(|(name, _)| !gone.iter().any(|gone| name.starts_with(gone)));
+                for (name, bytes) in sentinels {
+                    let digest = blake3::hash(&bytes).to_hex().to_string();
+                    place.remote.put_small(&name, bytes.into(), (DIGEST, digest))?;
+                }
+                return Err(error);
+            }
+            let objects = place.remote.list(&place.below(&shard.name), "", |name, _| Some(name))?;
+            self.cleaning.remove(objects)?;
+        }
+        Ok(())
     }
 }
 

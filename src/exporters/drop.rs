@@ -114,6 +114,8 @@ async fn finish_drop(session: &Session, remote: &RemoteSentinel) -> Result<()> {
 /// Drops the rows of a shard that is in the store, if rows are dropped at all.
 pub(super) async fn drop_sent(session: &Session, home: &Home, id: &str) -> Result<()> {
     let Some(dropper) = session.dropper.get() else { return Ok(()) };
+    // What is seen now stays: the sentinel of a shard goes before its files.
+    session.announce().await?;
     let (storage, path) = (Arc::clone(&session.storage), home.shard(id).join(COMPLETE));
     let ours = on_thread(move || {
         storage.read(&path)?.ok_or_else(|| PushError::Changed { path: path.clone() })

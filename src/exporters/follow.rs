@@ -127,6 +127,7 @@ impl Exporter {
             {
                 let (session, home) = (Arc::clone(self.session()), self.home().clone());
                 tasks.spawn(async move {
+                    session.announce().await?;
                     match next {
                         Next::Shard(id) => {
                             send_shard(&session, &home, &id).await.map(|()| Sent::Shard(id))

@@ -7,7 +7,8 @@
 //! `exporter` and `follow` (one that is still being built).
 //! The way back: `pull_session` (what all parts share), `pull_file` (one file), `pull`.
 //! `others` takes over what other machines have finished.
-//! `presence` tells that a push is at work, `clean` removes what nobody needs any more (`clean_found`).
+//! `presence` tells that a push is at work, `clean` removes what nobody needs any more (`clean_found`) and
+//! tells of it (`cleaning`).
 //! `quick` looks at what is there without reading it.
 //!
 //! Leaves out: building (`pipeline`), and how a store is reached (`remote`).
@@ -22,6 +23,7 @@
 mod buffers;
 mod clean;
 mod clean_found;
+mod cleaning;
 mod commit;
 mod decide;
 mod drop;
@@ -50,6 +52,7 @@ mod throttle;
 mod wire;
 
 pub use clean::{CleanElsewhere, KeepElsewhere, LeftElsewhere, RemovalElsewhere};
+pub use cleaning::CleaningHere;
 pub use decide::{Decision, Difference, Remote as RemoteObject, decide};
 pub use error::{PushError, Result};
 pub use exporter::Exporter;

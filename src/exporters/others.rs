@@ -202,6 +202,8 @@ impl Others {
         place: &Arc<Workplace>,
         seen: &SeenRecord,
     ) -> Result<bool> {
+        // What is seen from now on stays there.
+        self.session.announce().await?;
         let staging = self.home.work().join("pull").join(seen.name.slot());
         let shards: Vec<_> = seen.record.shards.clone();
         let shards = shards.into_iter().map(|shard| {

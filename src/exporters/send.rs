@@ -60,7 +60,7 @@ pub(super) async fn send(
         };
     }
     if !matches!(decision, Decision::Skip | Decision::Conflict(_)) {
-        session.presence.announce().await?;
+        session.announce().await?;
     }
     match (decision, known) {
         (Decision::Skip, known) => {
@@ -153,7 +153,7 @@ pub(super) async fn create(
         return send(session, object, there).await;
     }
     session.go_on()?;
-    session.presence.announce().await?;
+    session.announce().await?;
     let permit = session.permit().await?;
     let bytes = Reading::all(session, object).await?;
     session.throttle.pass(object.bytes).await;

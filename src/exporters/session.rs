@@ -164,6 +164,12 @@ impl Session {
         .await
     }
 
+    /// Says that this push is at work, before it changes anything or relies on what it has found; waits
+    /// until nothing is removed there.
+    pub(super) async fn announce(&self) -> Result<()> {
+        self.presence.announce(&self.stop).await
+    }
+
     /// Remembers that a shard or a record is in its place.
     pub(super) fn remember(&self, name: &str) {
         let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -48,6 +48,11 @@ impl Exporter {
         let work = Work { session, home };
         let (note, is_fresh) = work.note(Some(sentinel.manifest_b3())).await?;
         work.remote_shards(&manifest.shards, others.is_some()).await?;
+        let was_there = note.before.as_ref().is_some_and(|it| it.generation == note.generation);
+        if !was_there || session.options.replace {
+            // What is found from now on stays: what no generation names goes where something is removed.
+            session.announce().await?;
+        }
         work.shards(manifest).await?;
         if let Some(others) = others {
             others.expect_agreement(manifest).await?;
@@ -61,7 +66,6 @@ impl Exporter {
             b3: blake3::hash(bytes),
         };
         session.live.expect(object.bytes);
-        let was_there = note.before.as_ref().is_some_and(|it| it.generation == note.generation);
         let is_all_there = was_there && is_fresh && session.live.seen().sent_objects == 0;
         if is_all_there && !session.options.replace {
             if others.is_some() {
@@ -71,8 +75,8 @@ impl Exporter {
             session.live.skipped_object(object.bytes);
         } else {
             if !was_there || session.options.replace {
-                // Whoever cleans up sees this, or is seen when the sentinels are counted.
-                session.presence.announce().await?;
+                // It may have been silent for long.
+                session.announce().await?;
             }
             work.recount(manifest).await?;
             commit::commit(session, &object, bytes, &note, abilities).await?;
@@ -295,21 +299,37 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Looks at the sentinels of all shards once more: somebody may have removed one.
+    /// Looks at all shards once more, their sentinels and sizes: somebody may have removed something.
     async fn recount(&self, manifest: &Manifest) -> Result<()> {
-        let is_sentinel = |name: &str| name.ends_with(&format!("/{COMPLETE}"));
-        let there = self.session.wire.list("shards", is_sentinel).await?;
-        for shard in &manifest.shards {
-            let name = format!("shards/{}/{COMPLETE}", shard.id);
-            if !there.contains_key(&name) {
-                if remote_of(self.session, self.home, &shard.id).await?.is_some() {
-                    // There are no rows here that could be sent again.
-                    let url = self.session.wire.show(&format!("shards/{}", shard.id));
-                    return Err(PushError::Lost { url, path: self.home.shard(&shard.id) });
+        let mut there: HashMap<String, (u64, bool)> = HashMap::new();
+        self.session
+            .wire
+            .sizes("shards", |name, bytes| {
+                let mut parts = name.split('/').skip(1);
+                if let (Some(id), Some(file)) = (parts.next(), parts.next()) {
+                    let (of_shard, is_sealed) = there.entry(id.to_owned()).or_default();
+                    *of_shard = of_shard.saturating_add(bytes);
+                    *is_sealed |= file == COMPLETE;
                 }
-                let what = "nothing is there".to_owned();
-                return Err(PushError::NotKept { url: self.session.wire.show(&name), what });
+            })
+            .await?;
+        for shard in &manifest.shards {
+            let (bytes, is_sealed) = there.get(&shard.id).copied().unwrap_or_default();
+            if is_sealed && bytes >= shard.bytes {
+                continue;
             }
+            let folder = format!("shards/{}", shard.id);
+            if remote_of(self.session, self.home, &shard.id).await?.is_some() {
+                // There are no rows here that could be sent again.
+                let (url, path) = (self.session.wire.show(&folder), self.home.shard(&shard.id));
+                return Err(PushError::Lost { url, path });
+            }
+            let (name, what) = if is_sealed {
+                (folder, format!("{bytes} bytes, not {}", shard.bytes))
+            } else {
+                (format!("{folder}/{COMPLETE}"), "nothing is there".to_owned())
+            };
+            return Err(PushError::NotKept { url: self.session.wire.show(&name), what });
         }
         Ok(())
     }

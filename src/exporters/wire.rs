@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, MultipartUpload, ObjectStoreExt, PutMode,
+    Attribute, Attributes, GetOptions, MultipartUpload, ObjectMeta, ObjectStoreExt, PutMode,
     PutMultipartOptions, PutOptions, UpdateVersion,
 };
 
@@ -70,20 +71,44 @@ impl Wire {
         folder: &str,
         is_asked: impl Fn(&str) -> bool,
     ) -> Result<BTreeMap<String, decide::Remote>> {
+        let mut found = BTreeMap::new();
+        self.each(folder, |name, meta| {
+            if is_asked(name) {
+                let there = decide::Remote::Listed { bytes: meta.size, etag: meta.e_tag };
+                found.insert(name.to_owned(), there);
+            }
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Tells of the names in a folder with the sizes of what stands there.
+    pub(super) async fn sizes(&self, folder: &str, mut tell: impl FnMut(&str, u64)) -> Result<()> {
+        self.each(folder, |name, meta| tell(name, meta.size)).await
+    }
+
+    /// Tells of the names in a folder with the times at which they were written, by the store's clock.
+    pub(super) async fn times(
+        &self,
+        folder: &str,
+        mut tell: impl FnMut(&str, SystemTime),
+    ) -> Result<()> {
+        self.each(folder, |name, meta| tell(name, meta.last_modified.into())).await
+    }
+
+    async fn each(&self, folder: &str, mut tell: impl FnMut(&str, ObjectMeta)) -> Result<()> {
         let failed = |e| self.error("list", folder, &e);
         let path = self.count(folder);
         let mut listed = self.remote.store().list(Some(&path));
-        let mut found = BTreeMap::new();
         while let Some(meta) = listed.next().await {
             let meta = meta.map_err(failed)?;
             let Some(name) = self.remote.relative(&meta.location) else { continue };
             let name = name.strip_prefix(&self.folder).and_then(|name| name.strip_prefix('/'));
-            if let Some(name) = name.filter(|name| is_asked(name)) {
-                let there = decide::Remote::Listed { bytes: meta.size, etag: meta.e_tag };
-                found.insert(name.to_owned(), there);
+            if let Some(name) = name {
+                tell(name, meta);
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// What stands under a name, and the digest that it carries.

@@ -25,11 +25,16 @@ use super::{Pending, Remote, RemoteError, RemoteErrorKind};
 pub const PREFIX: &str = ".rowmill-probe-";
 
 /// What is written.
-pub(super) const TEXT: &[u8] = b"written by `rowmill`; it can be deleted\n";
+const TEXT: &[u8] = b"written by `rowmill`; it can be deleted\n";
 
 /// A name that no other object has.
-pub(super) fn name() -> String {
-    format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish())
+fn name() -> String {
+    format!("{PREFIX}{}", random())
+}
+
+/// 16 hex digits that nobody else draws.
+pub(crate) fn random() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
 /// What a place can do.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::read::Object;
 use super::{Remote, RemoteError, RemoteErrorKind, Scheme, local_path};
-use crate::storage::{EntryKind, Local, Result, Storage, StorageError, staged_for};
+use crate::storage::{Entry, EntryKind, Local, Result, Storage, StorageError, parent, staged_for};
 
 impl Remote {
     /// The files in the folder `below`, of any depth, that clients were or are writing: paths relative to
@@ -21,6 +21,29 @@ impl Remote {
         let mut found = Vec::new();
         let searched = search(&root.join(below), below, &mut found);
         searched.map_err(|error| refused("list", &error))?;
+        Ok(found)
+    }
+
+    /// The same of the one file `whole` that stands beside the folder `below`: paths relative to that folder.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn staged_beside(
+        &self,
+        below: &str,
+        whole: &str,
+    ) -> Result<Vec<(String, Object)>, RemoteError> {
+        let Some(root) = self.disk() else { return Ok(Vec::new()) };
+        let (dir, mut found) = (root.join(below), Vec::new());
+        let mut look = || {
+            for entry in Local.list(parent(&dir))?.unwrap_or_default() {
+                if staged_for(&entry.name) == Some(whole) {
+                    found.extend(object(parent(&dir), format!("../{}", entry.name), &entry)?);
+                }
+            }
+            Ok(())
+        };
+        look().map_err(|error| refused("list", &error))?;
         Ok(found)
     }
 
@@ -56,6 +79,13 @@ fn refused(op: &'static str, error: &StorageError) -> RemoteError {
     RemoteError::of(op, url, kind, Some(error.source.to_string()))
 }
 
+/// What the file is that `entry` of `dir` tells of; nothing if it is gone since: it is whole, or somebody else
+/// has removed it.
+fn object(dir: &Path, relative: String, entry: &Entry) -> Result<Option<(String, Object)>> {
+    let modified = Local.modified(&dir.join(&entry.name))?;
+    Ok(modified.map(|modified| (relative, Object { size: entry.len, modified, etag: None })))
+}
+
 fn search(dir: &Path, below: &str, found: &mut Vec<(String, Object)>) -> Result<()> {
     for entry in Local.list(dir)?.unwrap_or_default() {
         let path = dir.join(&entry.name);
@@ -64,9 +94,7 @@ fn search(dir: &Path, below: &str, found: &mut Vec<(String, Object)>) -> Result<
         match entry.kind {
             EntryKind::Dir => search(&path, &relative, found)?,
             EntryKind::File if staged_for(&entry.name).is_some() => {
-                // Gone since: it is whole, or somebody else has removed it.
-                let Some(modified) = Local.modified(&path)? else { continue };
-                found.push((relative, Object { size: entry.len, modified, etag: None }));
+                found.extend(object(dir, relative, &entry)?);
             }
             _ => {}
         }
@@ -105,6 +133,12 @@ mod tests {
             remote.remove_staged(&name).expect("gone is fine");
         }
         assert!(names("").is_empty());
+        let beside = dir.path().join("a b/z#7");
+        Local.write_atomic(&beside, b"half").unwrap();
+        let found = remote.staged_beside("x", "z").unwrap();
+        assert_eq!((found.len(), &*found[0].0, found[0].1.size), (1, "../z#7", 4));
+        remote.remove_staged(&format!("x/{}", found[0].0)).unwrap();
+        assert!(Local.stat(&beside).unwrap().is_none());
         let refused = remote.remove_staged("x/y.bin").unwrap_err();
         assert_eq!(refused.kind(), RemoteErrorKind::Unsupported);
         assert_eq!(remote.list("", "", |name, _| Some(name)).unwrap(), ["x/y.bin", "z"]);

@@ -2,14 +2,11 @@
 //!
 //! Leaves out: pushing, which has its own requests (`exporters`).
 
-use std::time::SystemTime;
-
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutOptions};
+use object_store::{Attribute, Attributes, Error, PutOptions};
 
 use super::blocking::Pending;
-use super::probe;
 use super::{Remote, RemoteError, Scheme};
 
 impl Remote {
@@ -54,24 +51,5 @@ impl Remote {
             put.map(drop).map_err(|e| remote.error("write", &relative, &e))
         };
         Pending::new(self.url().to_owned(), asked)?.wait()
-    }
-
-    /// The time by the store's own clock, to the second: that of an object that is written in `folder`
-    /// and removed again.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn time(&self, folder: &str) -> Result<SystemTime, RemoteError> {
-        let name = probe::name();
-        let relative = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-        let (remote, asked_for) = (self.clone(), relative.clone());
-        let asked = async move {
-            let put = remote.store().put(&remote.path(&asked_for), probe::TEXT.into()).await;
-            put.map(drop).map_err(|e| remote.error("write", &asked_for, &e))
-        };
-        Pending::new(self.url().to_owned(), asked)?.wait()?;
-        let time = self.head(&relative).map(|object| object.modified);
-        self.delete_all(vec![relative])?;
-        time
     }
 }

@@ -1,7 +1,8 @@
 //! `rowmill clean` of what was pushed.
 
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 use futures::TryStreamExt;
 use object_store::multipart::MultipartStore;
@@ -207,7 +208,7 @@ fn a_removal_that_is_killed_leaves_what_counts_whole_and_is_finished_by_the_next
             [Fault::HeldAnswer, Fault::Held, Fault::HeldAnswer].into_iter().enumerate()
         {
             let proxy = bucket.proxy();
-            proxy.inject(Rule::new(fault).on("DeleteObjects").after(1 + n));
+            proxy.inject(Rule::new(fault).on("DeleteObjects").after(n));
             assert!(killed(clean(place, bucket, &proxy.endpoint(), &args), &proxy), "{n}");
             drop(proxy);
             assert_eq!(run(place, bucket, &["verify", &bucket.url("texts")]).code, 0, "{n}");
@@ -254,6 +255,94 @@ fn nothing_goes_while_a_push_is_at_work() {
     }
 }
 
+/// Whether an object is there whose name holds this.
+fn has(bucket: &Bucket, part: &str) -> bool {
+    names(bucket).iter().any(|name| name.contains(part))
+}
+
+#[test]
+fn a_removal_that_is_held_back_meets_no_push() {
+    // Of which requests to delete one is held: that of sentinels, and that of a shard's files.
+    for (server, n) in Server::all().flat_map(|server| [(server, 0), (server, 1)]) {
+        for is_killed in [false, true] {
+            let way = format!("{}, {n}, killed: {is_killed}", server.name);
+            let (place, bucket) = (small(), server.bucket());
+            push(&place, &bucket);
+            // Nothing names the shards any more, but the dataset that is pushed again has them.
+            for name in names(&bucket).iter().filter(|name| !name.contains("/shards/")) {
+                wait(bucket.store().delete(&Key::parse(name).unwrap())).unwrap();
+            }
+            let proxy = bucket.proxy();
+            proxy.inject(Rule::new(Fault::Held).on("DeleteObjects").after(n));
+            let url = bucket.url(&format!("texts/{}", cache_key(&place, "texts")));
+            let args = ["clean", &url, "--older-than=0s", "--yes"];
+            let mut cleaning = command(&place, &bucket, &proxy.endpoint(), &args);
+            if is_killed {
+                assert!(killed(cleaning, &proxy), "{way}");
+            } else {
+                let cleaning =
+                    cleaning.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+                proxy.wait("held request", |all| all.iter().any(|it| it.fault.is_some()));
+                let pushing = waiting(&place, &bucket);
+                proxy.release();
+                let ran = Ran::of(cleaning.wait_with_output().unwrap());
+                // Before files go it looks for pushes.
+                assert!(n > 0 || ran.stderr.contains("error[push-busy]"), "{way}: {ran:?}");
+                silence(&bucket);
+                let ran = Ran::of(pushing.wait_with_output().unwrap());
+                assert_eq!(ran.code, 0, "{way}: {ran:?}");
+                assert_eq!(
+                    run(&place, &bucket, &["verify", &bucket.url("texts")]).code,
+                    0,
+                    "{way}"
+                );
+                assert!(!has(&bucket, "/pushing/"), "{way}: {:?}", names(&bucket));
+                continue;
+            }
+            // What it asked for may still come to pass, and the push is told that it has to wait.
+            let before = names(&bucket);
+            let pushing = waiting(&place, &bucket);
+            signal(&pushing, "INT");
+            let ran = Ran::of(pushing.wait_with_output().unwrap());
+            assert_eq!(ran.code, 75, "{way}: {ran:?}");
+            assert_eq!(names(&bucket), before, "{way}");
+            proxy.release();
+            proxy.wait("answer", |all| all.iter().any(|it| it.fault.is_some() && it.status == 200));
+            assert_ne!(names(&bucket), before, "{way}");
+            silence(&bucket);
+            push(&place, &bucket);
+            assert_eq!(run(&place, &bucket, &["verify", &bucket.url("texts")]).code, 0, "{way}");
+        }
+    }
+}
+
+/// Lets what removals have said be as if it were long ago. Where an answer came late, too, it is there still.
+fn silence(bucket: &Bucket) {
+    for name in names(bucket).iter().filter(|name| name.contains("/pushing/clean-")) {
+        wait(bucket.store().delete(&Key::parse(name).unwrap())).unwrap();
+    }
+}
+
+/// A push that has said that it is at work, and waits.
+fn waiting(place: &Place, bucket: &Bucket) -> Child {
+    let args = ["push", "data/texts", &bucket.url("")];
+    let mut command = command(place, bucket, &bucket.endpoint(), &args);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("this push waits until it ends") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "it did not wait");
+    }
+    child.stderr = Some(said.into_inner());
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+}
+
 #[test]
 fn places_without_a_dataset_say_so() {
     let Some(server) = Server::all().next() else { return };
@@ -261,6 +350,8 @@ fn places_without_a_dataset_say_so() {
     run(&place, &bucket, &["clean", &bucket.url("none")]).fails(2, &["neither a cache key nor"]);
     let key = bucket.url("none/0123456789abcdef");
     run(&place, &bucket, &["clean", &key]).fails(2, &["there is nothing to clean"]);
+    run(&place, &bucket, &["clean", &key, "--yes"]).fails(2, &["there is nothing to clean"]);
+    assert!(names(&bucket).is_empty(), "{}", server.name);
     run(&place, &bucket, &["clean", &key, "--keys"])
         .fails(2, &["--keys is for datasets on a disk"]);
 }

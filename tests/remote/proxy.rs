@@ -49,7 +49,7 @@ pub(crate) enum Fault {
     WrongEtag,
     /// A bit of that byte of the answer's body is another one.
     FlippedByte(u64),
-    /// Nothing goes on until the proxy ends; the server has seen nothing.
+    /// Nothing goes on until the proxy ends, or [`Proxy::release`]; the server has seen nothing before that.
     Held,
     /// Nothing goes on until the proxy ends; the server has done what it was asked.
     HeldAnswer,
@@ -118,6 +118,8 @@ struct State {
     /// What the clients are connected by, by number, to be cut at the end.
     connections: BTreeMap<u64, TcpStream>,
     ended: bool,
+    /// Whether what was held goes to the server after all, though its client may be gone.
+    released: bool,
     /// Until then the server is away.
     away_until: Option<Instant>,
 }
@@ -178,6 +180,12 @@ impl Proxy {
     /// Lets the server say 503 to all that is asked of it, for so long from now on.
     pub(crate) fn away(&self, duration: Duration) {
         self.shared.state.lock().unwrap().away_until = Some(Instant::now() + duration);
+    }
+
+    /// Lets what is held go to the server now.
+    pub(crate) fn release(&self) {
+        self.shared.state.lock().unwrap().released = true;
+        self.shared.changed.notify_all();
     }
 
     /// Lets nothing go wrong any more, and forgets what came.
@@ -295,6 +303,13 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Waits until what is held may go on; not if the proxy ends before.
+    fn is_released(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        let is_waiting = |it: &mut State| !it.ended && !it.released;
+        self.changed.wait_while(state, is_waiting).unwrap().released
+    }
+
     /// Waits as long, or until the proxy ends.
     fn stall(&self, duration: Duration) {
         let until = Instant::now() + duration;
@@ -336,10 +351,7 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     while let Some(head) = Head::read(&mut from_client)? {
         let (index, method, fault) = shared.begin(&head);
         match &fault {
-            Some(Fault::Held) => {
-                shared.stall(FOR_EVER);
-                return Ok(());
-            }
+            Some(Fault::Held) if !shared.is_released() => return Ok(()),
             Some(Fault::Internal | Fault::SlowDown | Fault::NoSuchUpload | Fault::Denied) => {
                 read_body(&mut from_client, head.request_length(), &mut |_| Ok(()))?;
                 refuse(client, shared, index, fault.as_ref())?;

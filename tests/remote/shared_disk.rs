@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use rowmill::dataset::Dataset;
@@ -91,6 +93,7 @@ fn what_a_killed_push_was_writing_is_no_damage_and_goes_with_a_clean() {
             leave(&place, &dir, "partitions/a.json#3", 8 * DAY),
             leave(&place, &dir, "_COMPLETE#1", 8 * DAY),
             leave(&place, &dir, "pushing/b.json#1", 8 * DAY),
+            leave(&place, dir.parent().unwrap(), "current.json#2", 8 * DAY),
         ];
         let young = leave(&place, &shard, "text.bin#2", DAY);
         let clean = |more: &[&str]| {
@@ -106,7 +109,11 @@ fn what_a_killed_push_was_writing_is_no_damage_and_goes_with_a_clean() {
 
         let ran = clean(&["--yes"]);
         let document: Value = serde_json::from_str(&ran.stdout).unwrap();
-        let below = |path: &str| path.rsplit_once(&format!("{key}/")).unwrap().1.to_owned();
+        let below = |path: &str| {
+            let beside = path.rsplit_once('/').unwrap().1;
+            let inside = path.rsplit_once(&format!("{key}/")).map(|(_, inside)| inside);
+            inside.filter(|it| !it.starts_with("..")).unwrap_or(beside).to_owned()
+        };
         let listed = document["leftovers"].as_array().unwrap();
         let listed: BTreeSet<_> =
             listed.iter().map(|it| below(it["path"].as_str().unwrap())).collect();
@@ -118,4 +125,62 @@ fn what_a_killed_push_was_writing_is_no_damage_and_goes_with_a_clean() {
     }
     let after = files_of(&place.path("there"));
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_folder_to_which_a_push_has_not_ended_can_be_cleaned_by_path_and_by_url() {
+    let (place, url, dir) = pushed();
+    let key = dir.file_name().unwrap().to_str().unwrap();
+    // The first objects of a push that was killed a week ago.
+    for name in ["_COMPLETE", "partitions"] {
+        let path = dir.join(name);
+        let is_dir = path.is_dir();
+        if is_dir { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+    }
+    std::fs::remove_file(place.path("there/texts/current.json")).unwrap();
+    for name in std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name()) {
+        if name.to_str().unwrap().starts_with("manifest-") {
+            std::fs::remove_file(dir.join(name)).unwrap();
+        }
+    }
+    let shard = std::fs::read_dir(dir.join("shards")).unwrap().next().unwrap().unwrap().path();
+    for at in ["there/texts", &format!("there/texts/{key}"), &format!("{url}/{key}")] {
+        let staged = leave(&place, &shard, "text.bin#1", 8 * DAY);
+        let of_current = leave(&place, dir.parent().unwrap(), "current.json#1", 8 * DAY);
+        let said = place.json(&["clean", at, "--yes"]);
+        let listed = said["leftovers"].as_array().unwrap();
+        let kinds: Vec<_> = listed.iter().map(|it| it["what"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["staged", "staged"], "{at}: what is young stays: {said}");
+        assert!(!staged.exists() && !of_current.exists(), "{at}");
+        assert!(shard.join("_COMPLETE").exists(), "{at}");
+    }
+    place.done(&["push", "data/texts", &url.replace("/texts", "")]);
+    place.done(&["verify", "there/texts"]);
+}
+
+#[test]
+fn a_push_waits_while_something_is_removed_at_a_folder_and_passes_over_what_was_killed_long_ago() {
+    let (place, url, dir) = pushed();
+    place.write("in/0.txt", "another");
+    place.done(&["run", "p.toml", "--out", "data"]);
+    let minute = Duration::from_mins(1);
+    leave(&place, &dir, "pushing/clean-0.json", 21 * minute);
+    let young = leave(&place, &dir, "pushing/clean-1.json", Duration::ZERO);
+    let before = files_of(&dir.join("shards"));
+    let args = ["push", "data/texts", &url.replace("/texts", "")];
+    let mut command = place.command(&args);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = said.find(|line| line.as_ref().unwrap().contains("waits")).unwrap().unwrap();
+    assert!(line.contains("pushing/clean-1.json"), "{line}");
+    assert_eq!(files_of(&dir.join("shards")), before);
+    std::fs::remove_file(young).unwrap();
+    assert_eq!(said.filter(|line| line.as_ref().unwrap().contains("error")).count(), 0);
+    assert!(child.wait().unwrap().success());
+    place.done(&["verify", "there/texts"]);
+    // A removal by path says so as well, and takes it back.
+    place.done(&["clean", "there/texts", "--yes", "--older-than=0s", "--keep=0"]);
+    place.done(&["verify", "there/texts"]);
+    let left = files_of(&dir.join("pushing"));
+    assert_eq!(left.len(), 1, "the one that was killed: {:?}", left.keys());
 }
