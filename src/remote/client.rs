@@ -193,7 +193,11 @@ fn retry(options: &RemoteOptions) -> RetryConfig {
 /// Clients that say what they wait for.
 fn patient(options: &RemoteOptions) -> Patient {
     let retries = u32::try_from(options.retries).unwrap_or(u32::MAX);
-    Patient { pauses: MAX_PAUSE.saturating_mul(retries), most: options.retry_timeout }
+    Patient {
+        pauses: MAX_PAUSE.saturating_mul(retries),
+        most: options.retry_timeout,
+        read_timeout: options.read_timeout,
+    }
 }
 
 /// Refuses an endpoint that is no address: the client takes it for granted that it is one.

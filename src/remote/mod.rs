@@ -23,6 +23,7 @@ mod patience;
 pub mod probe;
 mod read;
 mod scrub;
+mod sending;
 mod shared_disk;
 mod spelling;
 mod staged;
@@ -62,7 +63,7 @@ pub struct RemoteOptions {
     pub allow_http: bool,
     /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long an answer may take, from the first byte sent, and pause while it is read.
+    /// How long an answer may take, once the store has been sent all, and pause while it is read.
     pub read_timeout: Duration,
     /// How often a request is tried again that a store refused for the moment, or that was cut.
     pub retries: usize,

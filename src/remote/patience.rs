@@ -19,6 +19,7 @@ use object_store::client::{
 };
 use tracing::warn;
 
+use super::sending::{self, Sending};
 use super::spelling::as_signed;
 
 /// How long nothing is said.
@@ -44,18 +45,23 @@ pub(super) struct Patient {
     pub(super) pauses: Duration,
     /// How long one request is tried.
     pub(super) most: Duration,
+    /// How long an answer may take once the store has all of a request.
+    pub(super) read_timeout: Duration,
 }
 
 impl HttpConnector for Patient {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Watched { client, patient: *self }))
+        let sending = Sending::new(options, self.read_timeout)?;
+        Ok(HttpClient::new(Watched { client, sending, patient: *self }))
     }
 }
 
 #[derive(Debug)]
 struct Watched {
     client: HttpClient,
+    /// Takes what has many bytes.
+    sending: Sending,
     patient: Patient,
 }
 
@@ -85,15 +91,22 @@ impl Watched {
         let began = Instant::now();
         let since = endpoint.state().begin(began);
         // Until the answer comes, nobody knows how many of them have been sent.
-        let has_bytes = !request.body().is_empty();
-        let mut answer = pin!(self.client.execute(request));
+        let n_bytes = request.body().content_length() as u64;
+        let mut answer = pin!(async {
+            let is_long = n_bytes >= sending::MANY;
+            if is_long {
+                self.sending.send(request).await
+            } else {
+                self.client.execute(request).await
+            }
+        });
         // Whoever asks again is about to hear that it is refused, unless it takes longer than that.
         let long = (since + PATIENCE).saturating_duration_since(began).max(AT_ONCE);
         let long = tokio::time::sleep(long);
         let answered = tokio::select! {
             biased;
             answered = &mut answer => answered,
-            () = long, if !has_bytes => {
+            () = long, if n_bytes == 0 => {
                 if endpoint.state().waits(since, Instant::now()) {
                     self.patient.say(&name, Silence::NoAnswer, false);
                 }

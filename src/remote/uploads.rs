@@ -304,7 +304,8 @@ mod tests {
             .with_token("the-token")
             .with_allow_http(true);
         let options = RemoteOptions { retries: 1, ..RemoteOptions::default() };
-        let patient = Patient { pauses: Duration::ZERO, most: Duration::ZERO };
+        let zero = Duration::ZERO;
+        let patient = Patient { pauses: zero, most: zero, read_timeout: zero };
         let connections = (patient, ClientOptions::new().with_allow_http(true));
         let store = Arc::new(store.build().unwrap());
         let asks = Asks::new(store, "us-east-1".to_owned(), true, connections, &options);

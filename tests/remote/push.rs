@@ -116,6 +116,29 @@ fn everything_arrives_and_a_second_push_sends_nothing() {
     }
 }
 
+#[test]
+fn a_part_may_take_longer_than_a_store_has_to_answer() {
+    let Some(server) = Server::s3s_fs() else { return };
+    let (place, bucket) = (place(), server.bucket());
+    let proxy = bucket.proxy();
+    let late = Fault::Stall(Duration::from_secs(4));
+    proxy.inject(Rule::new(late).on("UploadPart").times(3));
+    let endpoint = proxy.endpoint();
+    let mut command = command(&place, &bucket, &endpoint, &[]);
+    let ran = Ran::of(command.env("AWS_READ_TIMEOUT", "1s").output().unwrap());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(proxy.count("UploadPart"), 3, "nothing was sent again");
+
+    // What has nothing to send is given up then, and asked again.
+    proxy.clear();
+    proxy.inject(Rule::new(Fault::Held).on("GetObject"));
+    let url = bucket.url("prefix/blobs");
+    let mut command = datasets::command(&place, &bucket, &endpoint, &["status", &url]);
+    let ran = Ran::of(command.env("AWS_READ_TIMEOUT", "1s").output().unwrap());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(proxy.requests().iter().any(|it| it.fault.is_some()), "{:?}", proxy.requests());
+}
+
 /// Starts a push and ends it with SIGKILL when it waits for an answer that does not come.
 fn killed(place: &Place, bucket: &Bucket, proxy: &Proxy) -> bool {
     let mut command = command(place, bucket, &proxy.endpoint(), &[]);
