@@ -84,7 +84,8 @@ fn request(is_in_host: bool, endpoint: Option<&str>) -> HttpRequest {
         store = store.with_endpoint(endpoint);
     }
     let store = Arc::new(store.build().unwrap());
-    let patient = Patient { pauses: Duration::ZERO, most: Duration::ZERO };
+    let zero = Duration::ZERO;
+    let patient = Patient { pauses: zero, most: zero, read_timeout: zero };
     let connections = (patient, ClientOptions::new());
     let region = "eu-central-1".to_owned();
     let asks = Asks::new(store, region, true, connections, &RemoteOptions::default());
