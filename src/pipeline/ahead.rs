@@ -19,7 +19,7 @@ use super::beginning::Coming;
 use super::frame::Frame;
 use super::growing::{Growing, Grown};
 use super::listed::{Cuts, Listed};
-use super::plan::{Held, Plan, at_work_bytes};
+use super::plan::{Plan, at_work_bytes};
 use super::planner::Planner;
 use super::side::HookFiles;
 use super::{Live, Pipeline, PipelineError};
@@ -49,8 +49,16 @@ pub(super) struct Ahead {
     pub(super) coming: Vec<Coming>,
     pub(super) facts: Facts,
     pub(super) journal: Journal,
-    /// What was reckoned with for each partition.
-    pub(super) reckoned: Held,
+    pub(super) reckoned: Reckoned,
+}
+
+/// What was reckoned with for each partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reckoned {
+    /// Most that a reader holds.
+    pub(super) reader_bytes: u64,
+    /// What it holds of its list.
+    pub(super) part_bytes: u64,
 }
 
 impl Ahead {
@@ -158,7 +166,8 @@ impl Ahead {
             let held: usize = ranges.iter().map(|range| at_work_bytes(&range.input)).sum();
             let Some(next) = planner.plan(*source, division, ranges)? else { return Ok(()) };
             let held = held + next.side.iter().map(at_work_bytes).sum::<usize>();
-            let fits = held as u64 <= self.reckoned.part && reader_bytes <= self.reckoned.reader;
+            let fits = held as u64 <= self.reckoned.part_bytes
+                && reader_bytes <= self.reckoned.reader_bytes;
             if next.is_done() {
                 // A run that was cut off may have left what led to the record.
                 partition::clear(&self.place, &next.slot)?;

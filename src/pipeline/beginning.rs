@@ -12,12 +12,13 @@ use std::time::SystemTime;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Reckoned};
 use super::assembly::SourceStage;
+use super::demand::{Extent, Held};
 use super::frame::Frame;
 use super::growing::Growing;
 use super::listed::{Listed, ListedSource};
-use super::plan::{Held, at_work_bytes, listed_bytes};
+use super::plan::{at_work_bytes, listed_bytes};
 use super::run::settle;
 use super::{Pipeline, PipelineError};
 use crate::dataset::Workplace;
@@ -119,21 +120,18 @@ impl Pipeline {
             return Ok(Beginning::Listed(Listed { is_kept: false, ..listed }));
         }
         let part_bytes = self.part_bytes(&listed);
-        let readers = listed.sources.iter().enumerate();
-        let readers =
-            readers.map(|(source, of_source)| self.reader_bytes(source, &of_source.inputs));
-        let reader_bytes = readers.max().unwrap_or(0);
+        let reader = |row_bytes| self.most_reader_bytes(&listed.sources, row_bytes);
         let list_bytes = [memory / LIST_SHARE, listed_now.saturating_mul(2)];
         let list_bytes = list_bytes.into_iter().filter(|bytes| *bytes > listed_now);
-        let reckoned = |list| Held { list, reader: reader_bytes, part: part_bytes };
-        let mut bounds = list_bytes.map(|bytes| {
-            let held = reckoned(bytes);
-            (held, self.bound_of(&listed.schema, usize::MAX, held))
+        let all = Extent { partitions: usize::MAX, part_bytes };
+        let mut bounds = list_bytes.map(|list| {
+            let held = Held { list, reader: &reader, to_build: all, all };
+            self.bound_of(&listed.schema, &held)
         });
-        let Some((reckoned, bound)) = bounds.find_map(|(held, it)| Some((held, it.ok()?))) else {
-            return Ok(Beginning::Whole);
-        };
+        let Some(bound) = bounds.find_map(Result::ok) else { return Ok(Beginning::Whole) };
         drop(bounds);
+        let reader_bytes = reader(self.definition.data.dataset.max_row_bytes);
+        let reckoned = Reckoned { reader_bytes, part_bytes };
         if !along.room.take(bound.beside_bytes().saturating_add(lent_bytes)) {
             return Ok(Beginning::Whole);
         }

@@ -17,6 +17,7 @@ mod caches;
 mod check;
 mod compare;
 mod contents;
+mod demand;
 mod elsewhere;
 mod error;
 mod expected;

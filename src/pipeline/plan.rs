@@ -11,30 +11,23 @@ use arrow_schema::SchemaRef;
 use serde::Serialize;
 
 use super::assembly::SourceStage;
+use super::demand::Extent;
 use super::frame::{Frame, Task};
 use super::listed::{Listed, ListedSource};
-use super::memory::{Demand, GroupDemand, HookDemand, Rejecting};
 use super::planner::Planner;
 use super::rejects::RejectsOf;
 use super::{
     Live, MemoryBound, PartitionReport, PartitionState, Pipeline, PipelineError, PlanReport,
     REPORT_VERSION, SourceReport, Why,
 };
-use crate::cache;
 use crate::dataset::facts::{Facts, LearnedOutput};
-use crate::dataset::merge::MERGE_BYTES;
 use crate::dataset::record::{Record, RecordName};
 use crate::dataset::retry::Retry;
 use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, plan as division};
-use crate::exporters::Others;
 use crate::fingerprint::{InputName, slot, types_to_json};
 use crate::inputs::{Input, InputRange, Part};
-use crate::remote::is_url;
 use crate::schema::RowSchema;
-use crate::shard::{memory_bytes, shared_bytes};
-use crate::sources::object::READER_BYTES;
-use crate::sources::{BatchLimits, OnError};
 
 /// Held of each input for the whole run beside its path: its place in the list, and its stamp.
 const LISTED_BYTES: usize = size_of::<Input>() + 128;
@@ -102,17 +95,6 @@ pub(super) struct Planned {
     pub(super) asked_again: u64,
     pub(super) division: division::Planned,
     pub(super) side: Vec<Input>,
-}
-
-/// Bytes that the inputs take.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
-    /// Their list.
-    pub(super) list: u64,
-    /// A reader of any of them.
-    pub(super) reader: u64,
-    /// What a partition at work holds of its list.
-    pub(super) part: u64,
 }
 
 /// How far a partition is.
@@ -283,9 +265,10 @@ impl Pipeline {
         }
         // At most as much as any division of the inputs takes; only where that does not fit does it
         // have to be known how they are divided.
-        let all = listed.inputs().map(at_work_bytes).sum();
-        let jobs = self.definition.run.jobs.unwrap_or(1);
-        if self.bound(&listed, jobs, all).is_ok() {
+        let all: usize = listed.inputs().map(at_work_bytes).sum();
+        let partitions = self.definition.run.jobs.unwrap_or(1);
+        let most = Extent { partitions, part_bytes: all as u64 };
+        if self.bound(&listed, most, most).is_ok() {
             return Ok(listed);
         }
         let (at, is_kept, schemas) = (listed.at, listed.is_kept, listed.schemas.clone());
@@ -386,87 +369,6 @@ impl Pipeline {
         });
         let (inputs, side): (Vec<_>, Vec<_>) = (inputs.collect(), side.collect());
         slot(self.home.cache_key(), stage.name(), &inputs, &side, types)
-    }
-
-    /// The memory bound of a run that builds so many partitions, of which the largest holds so much of its
-    /// list of inputs.
-    pub(super) fn bound(
-        &self,
-        listed: &Listed,
-        n_to_build: usize,
-        largest_part: usize,
-    ) -> Result<MemoryBound, PipelineError> {
-        let lists = listed.sources.iter().enumerate();
-        let readers = lists.map(|(source, listed)| self.reader_bytes(source, &listed.inputs));
-        let held = Held {
-            list: listed.inputs().map(listed_bytes).sum(),
-            reader: readers.max().unwrap_or(0),
-            part: largest_part as u64,
-        };
-        self.bound_of(&listed.schema, n_to_build, held)
-    }
-
-    /// Most that a reader of any of these inputs of a source holds.
-    pub(super) fn reader_bytes(&self, source: usize, inputs: &[Input]) -> u64 {
-        let (run, data) = (&self.definition.run, &self.definition.data.dataset);
-        let Some(stage) = self.sources.get(source) else { return 0 };
-        let limits = BatchLimits {
-            rows: run.batch_rows,
-            bytes: run.batch_bytes,
-            row_bytes: data.max_row_bytes,
-            on_error: stage.on_error,
-        };
-        let ahead = if is_url(&stage.root) { READER_BYTES } else { 0 };
-        stage.source.reader_bytes(inputs, limits).saturating_add(ahead)
-    }
-
-    /// The memory bound, where it is known what the inputs take.
-    pub(super) fn bound_of(
-        &self,
-        schema: &RowSchema,
-        n_to_build: usize,
-        held: Held,
-    ) -> Result<MemoryBound, PipelineError> {
-        let (run, data) = (&self.definition.run, &self.definition.data.dataset);
-        let rejects = |on_error| on_error == OnError::Quarantine;
-        let writer_bytes = memory_bytes(schema, &self.shard_limits());
-        let groups = self.groups().into_iter().map(|group| {
-            let mut transforms = self.named_transforms().skip(group.first).take(group.len);
-            let hook = group.batching.and_then(|rule| {
-                transforms.next().map(|(name, _)| HookDemand { name: name.to_owned(), rule })
-            });
-            let (plain, growth_percent) = transforms.fold((0, 100_u64), |(n, percent), it| {
-                (n + 1, percent.saturating_mul(it.1.growth_percent()).div_ceil(100))
-            });
-            GroupDemand { hook, plain, growth_percent }
-        });
-        let kept = self.transforms.iter().filter_map(|it| it.batching()).filter(|it| it.is_kept);
-        let kept = kept.map(|rule| cache::memory_bytes(rule.answer_bytes));
-        MemoryBound::of(&Demand {
-            memory: run.memory,
-            // A limit is spent partition by partition.
-            jobs: if data.limit_rows.is_some() { Some(1) } else { run.jobs },
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            partitions: n_to_build,
-            batch_bytes: run.batch_bytes as u64,
-            row_bytes: data.max_row_bytes,
-            groups: groups.collect(),
-            rejecting: Rejecting {
-                sources: self.sources.iter().any(|stage| rejects(stage.on_error)),
-                transforms: (0..self.transforms.len()).any(|i| rejects(self.stage(i).on_error)),
-                dataset: rejects(data.rejects.on_error),
-            },
-            inputs_bytes: held.list,
-            reader_bytes: held.reader,
-            writer_bytes: writer_bytes.saturating_add(held.part),
-            index_bytes: shared_bytes(schema, &self.shard_limits()),
-            push_bytes: self
-                .pushes()
-                .map_or(0, |push| push.part_bytes.saturating_mul(push.concurrency.into()))
-                .saturating_add(if self.is_shared { Others::BYTES } else { 0 }),
-            caches_bytes: if n_to_build > 0 { kept.sum() } else { 0 },
-            finish_bytes: if schema.key().is_some() { MERGE_BYTES as u64 } else { 0 },
-        })
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::assembly::SourceStage;
+use super::demand::Extent;
 use super::listed::Listed;
 use super::plan::{Done, Hashed, Plan, Planned, State, at_work_bytes};
 use super::retry::Again;
@@ -35,9 +36,8 @@ pub(super) struct Planner<'a> {
     limit: Option<RowLimit>,
     /// What is left to a partition is known for sure only while all those before it are done.
     is_known: bool,
-    n_to_build: usize,
-    /// What the largest partition that is to be built holds of its list.
-    largest_part: usize,
+    to_build: Extent,
+    all: Extent,
 }
 
 impl<'a> Planner<'a> {
@@ -69,8 +69,8 @@ impl<'a> Planner<'a> {
             hashed: hook_files.hashed,
             limit: pipeline.definition.data.dataset.limit_rows.map(RowLimit::new),
             is_known: true,
-            n_to_build: 0,
-            largest_part: 0,
+            to_build: Extent::default(),
+            all: Extent::default(),
         })
     }
 
@@ -112,9 +112,10 @@ impl<'a> Planner<'a> {
             (None, _) => {}
         }
         let progress = self.again.state(&slot, reused, asked_again)?;
+        let part_bytes = held_bytes(&part) as u64;
+        self.all.add(part_bytes);
         if !matches!(progress, State::Done(_)) {
-            self.n_to_build += 1;
-            self.largest_part = self.largest_part.max(held_bytes(&part));
+            self.to_build.add(part_bytes);
         }
         let side = part.side;
         Ok(Some(Planned {
@@ -153,7 +154,7 @@ impl<'a> Planner<'a> {
         facts: Facts,
         place: Option<&Workplace>,
     ) -> Result<Plan, PipelineError> {
-        let bound = self.pipeline.bound(&listed, self.n_to_build, self.largest_part)?;
+        let bound = self.pipeline.bound(&listed, self.to_build, self.all)?;
         let retry = match place {
             Some(place) => self.again.retry(place, facts, &partitions)?,
             None => None,

@@ -1,27 +1,31 @@
 //! What to change where the memory that was given does not hold the least run.
 //!
-//! Invariant: each size that is named is enough by itself, and is no smaller than it has to be.
+//! Invariant: each size that is named is enough by itself, and is no smaller than it has to be: what a run
+//! takes with it is computed anew, in all its parts.
 
-use super::memory::{Demand, MemoryBound};
+use super::demand::{Change, Demand};
+use super::memory::MemoryBound;
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What to do about a demand that `needed` bytes would hold, with at least so many `jobs`.
-pub(super) fn hint(demand: &Demand, jobs: usize, needed: u64) -> String {
+/// What to do about a demand that does not fit; `changed` is the demand with another setting.
+pub(super) fn hint(demand: &Demand, changed: &dyn Fn(Change) -> Demand) -> String {
+    let needed = MemoryBound::least(demand);
     let mut ways = vec![format!("raise `memory` to \"{}MiB\"", needed.div_ceil(MIB))];
-    let fewer = (1..jobs).rev().find(|jobs| MemoryBound::least(demand, *jobs) <= demand.memory);
+    let fits = |jobs: &usize| MemoryBound::least_of(demand, *jobs) <= demand.memory;
+    let fewer = (1..demand.least_jobs()).rev().find(fits);
     ways.extend(fewer.map(|jobs| format!("lower `jobs` to {jobs}")));
-    let fits = |demand: &Demand| MemoryBound::least(demand, jobs) <= demand.memory;
-    let rows = most(demand.row_bytes, |bytes| fits(&Demand { row_bytes: bytes, ..demand.clone() }));
+    let fits = |change| {
+        let changed = changed(change);
+        MemoryBound::least(&changed) <= changed.memory
+    };
+    let rows = most(demand.row_bytes, |bytes| fits(Change::RowBytes(bytes)));
+    // With less no row would have a place.
+    let rows = rows.filter(|bytes| *bytes >= demand.fixed_row_bytes);
     ways.extend(rows.map(|bytes| format!("lower `dataset.max_row_bytes` to {}", text(bytes))));
     let largest = demand.hooks().map(|hook| hook.rule.answer_bytes).max().unwrap_or_default();
-    let answers = most(largest, |bytes| {
-        let mut demand = demand.clone();
-        for hook in demand.groups.iter_mut().filter_map(|group| group.hook.as_mut()) {
-            hook.rule.answer_bytes = hook.rule.answer_bytes.min(bytes);
-        }
-        fits(&demand)
-    });
+    let answers = most(largest, |bytes| fits(Change::AnswerBytes(bytes)));
     if let Some(bytes) = answers {
         let hooks = demand.hooks().filter(|hook| hook.rule.answer_bytes > bytes);
         let hooks: Vec<_> = hooks.map(|hook| format!("`{}`", hook.name)).collect();
@@ -38,14 +42,18 @@ pub(super) fn hint(demand: &Demand, jobs: usize, needed: u64) -> String {
     )
 }
 
-/// The most bytes below `now`, in whole MiB, that do.
+/// The most bytes below `now`, in whole MiB or, where there is less than one, in whole KiB, that do.
 fn most(now: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
-    let (mut low, mut high) = (1, now.saturating_sub(1) / MIB);
+    most_in(MIB, now, &fits).or_else(|| most_in(KIB, now.min(MIB), &fits))
+}
+
+fn most_in(unit: u64, now: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut low, mut high) = (1, now.saturating_sub(1) / unit);
     let mut found = None;
     while low <= high {
         let middle = low.midpoint(high);
-        if fits(middle * MIB) {
-            found = Some(middle * MIB);
+        if fits(middle * unit) {
+            found = Some(middle * unit);
             low = middle + 1;
         } else {
             high = middle - 1;
@@ -54,7 +62,10 @@ fn most(now: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
     found
 }
 
-/// Whole MiB as a definition has them.
+/// Whole MiB or KiB, as a definition has them.
 fn text(bytes: u64) -> String {
-    format!("\"{}MiB\"", bytes / MIB)
+    match bytes % MIB {
+        0 => format!("\"{}MiB\"", bytes / MIB),
+        _ => format!("\"{}KiB\"", bytes / KIB),
+    }
 }

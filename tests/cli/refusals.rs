@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rowmill::dataset::{Home, Workplace};
 use rowmill::storage::Local;
 
-use crate::command::{Place, TEXTS};
+use crate::command::{Place, Ran, TEXTS};
 
 /// Runs `rowmill` on changed texts of the definition and checks how it is refused.
 #[track_caller]
@@ -253,6 +253,111 @@ fn a_memory_that_is_too_small_is_refused_with_what_it_takes() {
     place.rowmill(&jobs).fails(2, &["cannot hold 2 partitions at once"]);
     assert!(!place.path("data").exists(), "a refused run leaves nothing behind");
     place.done(&["run", "p.toml", "--memory", needed]);
+}
+
+/// The changes that a hint names, each of which is to be enough: `--memory 9MiB`, `--set …`.
+fn ways(said: &str) -> Vec<Vec<String>> {
+    let quoted = |text: &str, mark| {
+        let parts = text.split(mark).skip(1).step_by(2);
+        parts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let set = |key: &str, size: &str| ["--set".to_owned(), format!("{key}=\"{size}\"")];
+    let hint = said.split("hint: ").nth(1).unwrap().trim();
+    let ways = hint.split(", or ").map(|way| {
+        let (names, sizes) = (quoted(way, '`'), quoted(way, '"'));
+        match (names[0].as_str(), sizes.as_slice()) {
+            ("memory", [size]) => vec!["--memory".to_owned(), size.clone()],
+            ("jobs", []) => vec!["--jobs".to_owned(), way.rsplit(' ').next().unwrap().to_owned()],
+            ("answer_bytes", [size]) => {
+                let keys = names.iter().skip(1).map(|it| format!("transforms.{it}.answer_bytes"));
+                keys.flat_map(|key| set(&key, size)).collect()
+            }
+            (key, [size]) => set(key, size).to_vec(),
+            _ => panic!("{way:?} is no change: {hint}"),
+        }
+    });
+    ways.collect()
+}
+
+/// Runs a command as a refusal says, instead of as it was.
+fn follow(place: &Place, command: &str, options: &[[&str; 2]], way: &[String]) -> Ran {
+    // A flag cannot be given twice.
+    let kept = options.iter().filter(|option| option[0] != way[0]).flatten().copied();
+    let way = way.iter().map(String::as_str);
+    place.rowmill(&[command, "p.toml"].into_iter().chain(kept).chain(way).collect::<Vec<_>>())
+}
+
+/// A definition of four partitions with a row of text each.
+fn four_rows(kind: &str, stages: &str, dataset: &str) -> Place {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        format!(
+            "version = 1\nname = \"d\"\n[sources.s]\ntype = \"{kind}\"\npath = \"*.{kind}\"\n\
+             {stages}[dataset]\npartition_bytes = 1\n{dataset}\n"
+        ),
+    );
+    for file in 0..4 {
+        let row = if kind == "csv" {
+            format!("t\nx{file}\n")
+        } else {
+            format!("{{\"t\": \"x{file}\"}}\n")
+        };
+        place.write(&format!("{file}.{kind}"), row);
+    }
+    place
+}
+
+#[test]
+fn whatever_a_refusal_for_memory_says_to_change_is_enough_by_itself() {
+    let hook = |name: &str, more: &str| {
+        format!(
+            "[transforms.{name}]\ntype = \"command\"\ncommand = [\"true\"]\nid = \"{name}\"\n{more}\
+             output.{name} = {{ dtype = \"int8\" }}\n"
+        )
+    };
+    let cached = "cache = \"features\"\nrows_independent = true\n";
+    let hooks = hook("a", "") + &hook("b", "answer_bytes = \"8MiB\"\n") + &hook("c", cached);
+    let rows = "dataset.max_row_bytes=";
+    let (json, rejects) = ("fields.t = { dtype = \"json\" }", "on_error = \"quarantine\"");
+    for (what, kind, stages, dataset, memory, jobs, settings) in [
+        ("lines", "jsonl", "", "", "96MiB", None, rows),
+        ("less than 1 MiB", "jsonl", "", "", "22MiB", None, "KiB"),
+        ("records", "csv", "", "", "96MiB", None, rows),
+        ("text keys", "csv", "", "key = \"t\"", "200MiB", None, rows),
+        ("JSON", "jsonl", "", json, "200MiB", None, rows),
+        ("rejects", "jsonl", "", rejects, "99MiB", None, rows),
+        ("jobs", "csv", "", "", "700MiB", Some("3"), "--jobs"),
+        ("hooks", "csv", &hooks, "", "900MiB", None, "transforms.c.answer_bytes="),
+        ("hooks and jobs", "csv", &hooks, "", "2GiB", Some("3"), "--jobs"),
+    ] {
+        let place = four_rows(kind, stages, dataset);
+        let options = [Some(["--memory", memory]), jobs.map(|jobs| ["--jobs", jobs])];
+        let options: Vec<_> = options.into_iter().flatten().collect();
+        let refused = place.rowmill(&[&["plan", "p.toml"][..], &options.concat()].concat());
+        refused.fails(2, &["error[memory-too-small]", "hint: raise `memory`", ", or lower "]);
+        let ways = ways(&refused.stderr);
+        assert!(ways.concat().join(" ").contains(settings), "{what}: {}", refused.stderr);
+        for way in ways {
+            let ran = follow(&place, "plan", &options, &way);
+            assert_eq!(ran.code, 0, "{what}, {way:?}: {}{}", refused.stderr, ran.stderr);
+        }
+    }
+}
+
+/// With another `max_row_bytes` nothing of what is built is taken over.
+#[test]
+fn what_a_refusal_for_memory_says_to_change_is_enough_for_all_that_is_then_built() {
+    let place = four_rows("csv", "", "");
+    place.done(&["run", "p.toml", "--jobs", "3", "--memory", "2GiB"]);
+    place.write("0.csv", "t\ny\n");
+    let options = [["--jobs", "3"], ["--memory", "256MiB"]];
+    let refused = place.rowmill(&[&["run", "p.toml"][..], &options.concat()].concat());
+    refused.fails(2, &["cannot hold 1 partition at once", "`dataset.max_row_bytes` to \""]);
+    for way in ways(&refused.stderr) {
+        let ran = follow(&place, "run", &options, &way);
+        assert_eq!(ran.code, 0, "{way:?}: {}{}", refused.stderr, ran.stderr);
+    }
 }
 
 #[test]
