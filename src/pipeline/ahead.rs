@@ -8,7 +8,8 @@
 //!    built on: the run begins again with it, as one that was interrupted.
 //! 2. Nothing begins to be built that the list leaves no room for. Where they do not fit together, the
 //!    list goes on alone, and the bound of the whole plan decides.
-//! 3. Inputs are planned once, in order, and stay where they are.
+//! 3. Where a limit of rows is reached nothing more is listed: what stands behind changes nothing.
+//! 4. Inputs are planned once, in order, and stay where they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::dataset::stamps::Stamps;
 use crate::dataset::{Workplace, partition};
 use crate::inputs::Input;
 use crate::remote::is_url;
-use crate::sources::{Found, is_settled};
+use crate::sources::{Found, is_settled, is_settled_so_far};
 
 /// A run that begins before its inputs are all listed.
 pub(super) struct Ahead {
@@ -78,49 +79,20 @@ impl Ahead {
         let files = std::mem::take(&mut self.hook_files);
         let mut planner = Planner::new(pipeline, &self.listed, &stamps, files, &self.facts)?;
         let mut cuts = BTreeMap::new();
-        let mut n_listed = 0;
-        let coming = std::mem::take(&mut self.coming);
-        for (source, (stage, mut coming)) in pipeline.sources.iter().zip(coming).enumerate() {
-            let partition_bytes = pipeline.definition.data.dataset.partition_bytes;
-            let mut dividing =
-                Dividing { source, divider: Divider::new(partition_bytes), learned: Cuts::new() };
-            let is_kept = is_url(&stage.root);
-            let mut n_kept =
-                if is_kept { self.journal.begin(stage.name(), &stage.root)? } else { 0 };
-            let mut n_before = 0;
-            loop {
-                {
-                    let grown = growing.grown();
-                    let list = grown.list(source);
-                    if is_kept {
-                        self.journal.add(list.get(n_kept..).unwrap_or_default())?;
-                        n_kept = list.len();
-                    }
-                    n_listed += (list.len() - n_before) as u64;
-                    n_before = list.len();
-                }
-                live.list(n_listed);
-                let is_whole = matches!(coming, Coming::Nothing);
-                self.plan_known(pipeline, &mut planner, &mut dividing, is_whole)?;
-                let Coming::More(pages) = &mut coming else { break };
-                let found = pages.wait().map_err(|e| stage.error(e))?;
-                let is_over = matches!(found, Found::End);
-                if !pages.is_in_order() || (is_over && !is_settled(growing.grown().list(source))) {
-                    return Err(self.begin_again()?);
-                }
-                match found {
-                    Found::More(more) => growing.grow(source, more),
-                    Found::End => coming = Coming::Nothing,
-                }
+        let mut is_enough = false;
+        for (source, stage) in pipeline.sources.iter().enumerate() {
+            let learned;
+            (is_enough, learned) = self.plan_source(pipeline, &mut planner, source, live)?;
+            cuts.insert(stage.name().to_owned(), learned);
+            if is_enough {
+                break;
             }
-            if is_kept {
-                self.journal.end_source()?;
-            }
-            cuts.insert(stage.name().to_owned(), dividing.learned);
         }
         self.facts.cuts = cuts;
         self.facts.write(&place)?;
-        self.journal.end()?;
+        if !is_enough {
+            self.journal.end()?;
+        }
         let Grown { lists, partitions } = growing.take();
         for (of_source, list) in self.listed.sources.iter_mut().zip(lists) {
             of_source.inputs = list;
@@ -132,6 +104,69 @@ impl Ahead {
         Ok(plan)
     }
 
+    /// Plans what is listed of a source, until all is or a limit of rows is reached; says whether it is, and
+    /// where files are cut.
+    fn plan_source(
+        &mut self,
+        pipeline: &Pipeline,
+        planner: &mut Planner<'_>,
+        source: usize,
+        live: &Live,
+    ) -> Result<(bool, Cuts), PipelineError> {
+        let growing = Arc::clone(&self.growing);
+        let (Some(stage), Some(coming)) =
+            (pipeline.sources.get(source), self.coming.get_mut(source))
+        else {
+            return Ok((false, Cuts::new()));
+        };
+        let mut coming = std::mem::replace(coming, Coming::Nothing);
+        let partition_bytes = pipeline.definition.data.dataset.partition_bytes;
+        let mut dividing =
+            Dividing { source, divider: Divider::new(partition_bytes), learned: Cuts::new() };
+        let is_kept = is_url(&stage.root);
+        let mut n_kept = if is_kept { self.journal.begin(stage.name(), &stage.root)? } else { 0 };
+        loop {
+            {
+                let grown = growing.grown();
+                let list = grown.list(source);
+                if is_kept {
+                    self.journal.add(list.get(n_kept..).unwrap_or_default())?;
+                    n_kept = list.len();
+                }
+                live.list(grown.n_inputs());
+            }
+            let is_whole = matches!(coming, Coming::Nothing);
+            let is_enough = self.plan_known(pipeline, planner, &mut dividing, is_whole)?;
+            if is_enough && is_settled_so_far(growing.grown().list(source)) {
+                return Ok((true, dividing.learned));
+            }
+            let Coming::More(pages) = &mut coming else { break };
+            let found = match pages.wait() {
+                Ok(found) => found,
+                // The limit was reached while it was waited for.
+                Err(_) if growing.enough.is_cancelled() && !self.quit.is_cancelled() => {
+                    if is_settled_so_far(growing.grown().list(source)) {
+                        return Ok((true, dividing.learned));
+                    }
+                    return Err(self.begin_again()?);
+                }
+                Err(error) => return Err(stage.error(error)),
+            };
+            let is_over = matches!(found, Found::End);
+            if !pages.is_in_order() || (is_over && !is_settled(growing.grown().list(source))) {
+                return Err(self.begin_again()?);
+            }
+            match found {
+                Found::More(more) => growing.grow(source, more),
+                Found::End => coming = Coming::Nothing,
+            }
+        }
+        if is_kept {
+            self.journal.end_source()?;
+        }
+        Ok((false, dividing.learned))
+    }
+
     /// The list is not what was told of it.
     fn begin_again(&mut self) -> Result<PipelineError, PipelineError> {
         self.journal.give_up()?;
@@ -139,32 +174,35 @@ impl Ahead {
         Ok(PipelineError::Stopped)
     }
 
-    /// Plans what the list so far leaves no doubt about.
+    /// Plans what the list so far leaves no doubt about; says whether a limit of rows is reached.
     fn plan_known(
         &self,
         pipeline: &Pipeline,
         planner: &mut Planner<'_>,
         Dividing { source, divider, learned }: &mut Dividing,
         is_whole: bool,
-    ) -> Result<(), PipelineError> {
-        let Some(stage) = pipeline.sources.get(*source) else { return Ok(()) };
+    ) -> Result<bool, PipelineError> {
+        let Some(stage) = pipeline.sources.get(*source) else { return Ok(false) };
         loop {
             if self.quit.is_cancelled() {
                 return Err(PipelineError::Stopped);
+            }
+            if self.growing.enough.is_cancelled() {
+                return Ok(true);
             }
             let (division, ranges, reader_bytes) = {
                 let grown = self.growing.grown();
                 let list = grown.list(*source);
                 let (at, facts) = (self.listed.at, &self.facts);
                 let cut = |input: &Input| pipeline.cut(stage, input, at, facts, learned);
-                let Some(division) = divider.next(list, is_whole, cut)? else { return Ok(()) };
+                let Some(division) = divider.next(list, is_whole, cut)? else { return Ok(false) };
                 let inputs = list.get(division.places()).unwrap_or_default();
                 let reader_bytes = pipeline.reader_bytes(*source, inputs);
                 let ranges = division.inputs(list);
                 (division, ranges, reader_bytes)
             };
             let held: usize = ranges.iter().map(|range| at_work_bytes(&range.input)).sum();
-            let Some(next) = planner.plan(*source, division, ranges)? else { return Ok(()) };
+            let Some(next) = planner.plan(*source, division, ranges)? else { return Ok(true) };
             let held = held + next.side.iter().map(at_work_bytes).sum::<usize>();
             let fits = held as u64 <= self.reckoned.part_bytes
                 && reader_bytes <= self.reckoned.reader_bytes;

@@ -94,7 +94,7 @@ impl Pipeline {
         let room = || Room::new(memory.saturating_add(lent_bytes));
         let mut is_kept = !kept.sources.is_empty();
         let (along, begun) = loop {
-            let along = Pace { quit: quit.clone(), room: room() };
+            let along = Pace { quit: quit.child_token(), room: room() };
             match self.begin_lists(std::mem::take(&mut kept.sources), &along)? {
                 Lists::Begun(begun) => break (along, begun),
                 Lists::Whole => return Ok(Beginning::Whole),
@@ -155,7 +155,7 @@ impl Pipeline {
         let schema = listed.schema.clone();
         let frame = Arc::new(Frame { schema, columns, bound, retry: None });
         let lists = listed.sources.iter_mut().map(|it| std::mem::take(&mut it.inputs)).collect();
-        let growing = Arc::new(Growing::new(lists, along.room));
+        let growing = Arc::new(Growing::new(lists, along.room, along.quit));
         let (quit, again) = (quit.clone(), CancellationToken::new());
         Ok(Beginning::Ahead(Box::new(Ahead {
             frame,
@@ -175,9 +175,8 @@ impl Pipeline {
 
     /// How far an interrupted run came with its lists, if anything is to be built while they go on.
     fn kept_to_begin(&self) -> Result<Option<KeptSoFar>, PipelineError> {
-        let data = &self.definition.data.dataset;
-        let needs_all = self.is_shared || self.retries_rejects || data.limit_rows.is_some();
-        if needs_all
+        if self.is_shared
+            || self.retries_rejects
             || !self.sources.iter().any(|stage| is_url(&stage.root))
             || self.definition.push.as_ref().is_some_and(|push| push.drop_local)
             || self.is_complete()?

@@ -445,6 +445,9 @@ impl<'a> AtWork<'a> {
         }
         if let Some(limit) = &mut self.limit {
             limit.spend(source_rows);
+            if let (true, Known::Growing(growing)) = (limit.is_reached(), &self.known) {
+                growing.enough.cancel();
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::building::Next;
 use super::frame::Task;
@@ -18,6 +19,8 @@ pub(super) struct Growing {
     changed: Notify,
     /// What the list and the partitions at work share.
     pub(super) room: Room,
+    /// Cancelled where nothing more is needed of the list: a limit of rows is reached.
+    pub(super) enough: CancellationToken,
 }
 
 #[derive(Default)]
@@ -29,9 +32,9 @@ pub(super) struct Grown {
 }
 
 impl Growing {
-    pub(super) fn new(lists: Vec<Vec<Input>>, room: Room) -> Self {
+    pub(super) fn new(lists: Vec<Vec<Input>>, room: Room, enough: CancellationToken) -> Self {
         let state = Grown { lists, partitions: Vec::new() };
-        Self { state: RwLock::new(state), changed: Notify::new(), room }
+        Self { state: RwLock::new(state), changed: Notify::new(), room, enough }
     }
 
     /// How many partitions are planned.
@@ -85,6 +88,11 @@ impl Growing {
 }
 
 impl Grown {
+    /// How many inputs are listed.
+    pub(super) fn n_inputs(&self) -> u64 {
+        self.lists.iter().map(|list| list.len() as u64).sum()
+    }
+
     pub(super) fn list(&self, source: usize) -> &[Input] {
         self.lists.get(source).map_or(&[], Vec::as_slice)
     }

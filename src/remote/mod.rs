@@ -138,6 +138,12 @@ impl Remote {
         self.multipart.as_ref()
     }
 
+    /// Whether the place lists page by page: `file` and `http(s)` do not.
+    #[must_use]
+    pub fn has_pages(&self) -> bool {
+        self.pages.is_some()
+    }
+
     /// The same store for listing page by page; `None` of `file` and `http(s)`.
     fn pages(&self) -> Option<&Arc<dyn PaginatedListStore>> {
         self.pages.as_ref()

@@ -12,11 +12,15 @@ use std::collections::VecDeque;
 
 use super::SourceError;
 use super::object_listing::{has_folders, is_inside};
+use super::regions::Walk;
 use crate::inputs::Input;
 use crate::remote::{Pages, Told};
 
 /// How many inputs that were told before are looked at again: a page has room for more.
 const AGAIN: usize = 100;
+
+/// Fewer inputs are told together with those of the next region.
+const TOGETHER: usize = 1_000;
 
 /// What is found next.
 #[derive(Debug)]
@@ -34,21 +38,38 @@ pub fn is_settled(told: &[Input]) -> bool {
     !has_folders(told)
 }
 
+/// The same of a list of which no more is told: also nothing that is not told makes a folder of anything
+/// in it.
+#[must_use]
+pub fn is_settled_so_far(told: &[Input]) -> bool {
+    let Some(last) = told.last() else { return true };
+    // What lies in a folder stands before its name with the character behind the slash.
+    let is_passed = |input: &Input| input.size > 0 || format!("{}0", input.path) <= last.path;
+    told.iter().all(is_passed) && is_settled(told)
+}
+
 /// The inputs of a source, as they are found.
 #[derive(Debug)]
 pub struct InputPages {
-    pages: Pages<Input>,
+    /// `None` behind the last region.
+    pages: Option<Pages<Input>>,
+    walk: Walk,
+    /// Those that are named by their paths and were not told yet, sorted.
+    named: VecDeque<Input>,
     order: Order,
     seam: Seam,
-    is_over: bool,
 }
 
 impl InputPages {
-    /// Those that `pages` tell behind a seam.
-    pub(super) fn new(pages: Pages<Input>, seam: Seam) -> Self {
+    /// Those that a walk behind the seam finds, and those that are `named`, sorted, behind it.
+    pub(super) fn new(
+        mut walk: Walk,
+        named: VecDeque<Input>,
+        seam: Seam,
+    ) -> Result<Self, SourceError> {
         let last = seam.behind().unwrap_or_default().to_owned();
         let order = Order { held: None, last, is_kept: true };
-        Self { pages, order, seam, is_over: false }
+        Ok(Self { pages: walk.next()?, walk, named, order, seam })
     }
 
     /// Whether what was told before was found again, as far as that was looked at: as it was, and with
@@ -67,7 +88,7 @@ impl InputPages {
     /// Whether it is known that nothing more is found.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.is_over
+        self.pages.is_none() && self.named.is_empty() && self.seam.is_passed()
     }
 
     /// Waits for what is found next.
@@ -75,32 +96,60 @@ impl InputPages {
     /// # Errors
     /// The store's; it was ended before its end.
     pub fn wait(&mut self) -> Result<Found, SourceError> {
-        while !self.is_over {
+        let mut told = Vec::new();
+        while !self.is_over() {
             let was_passed = self.seam.is_passed();
-            let more = match self.pages.wait()? {
-                Told::More(page) => self.order.page(page),
-                Told::Last(page) => {
-                    self.is_over = true;
-                    let mut more = self.order.page(page);
-                    more.extend(self.order.end());
-                    more
-                }
-                Told::Anew => {
-                    self.order.is_kept = false;
-                    Vec::new()
-                }
-                Told::End => {
-                    self.is_over = true;
-                    self.order.end()
-                }
+            let (more, is_end) = match &mut self.pages {
+                None => (Vec::new(), false),
+                Some(pages) => match pages.wait()? {
+                    Told::More(page) => (self.order.page(page), false),
+                    Told::Last(page) => {
+                        let mut more = self.order.page(page);
+                        more.extend(self.order.end());
+                        (more, true)
+                    }
+                    Told::Anew => {
+                        self.order.is_kept = false;
+                        return Ok(Found::More(told));
+                    }
+                    Told::End => (self.order.end(), true),
+                },
             };
-            let more = self.seam.pass(more, self.is_over);
+            if is_end {
+                self.pages = self.walk.next()?;
+            }
+            let more = self.with_named(more);
+            told.extend(self.seam.pass(more, self.pages.is_none()));
+            // Short lists are told together.
+            let is_short = is_end && self.pages.is_some() && told.len() < TOGETHER;
             let is_news = self.seam.is_passed() && !was_passed;
-            if !more.is_empty() || is_news || !self.is_in_order() || !self.is_as_told() {
-                return Ok(Found::More(more));
+            let is_told = !told.is_empty() || is_news;
+            if is_told && !is_short || !self.is_in_order() || !self.is_as_told() {
+                return Ok(Found::More(told));
             }
         }
-        Ok(Found::End)
+        Ok(if told.is_empty() { Found::End } else { Found::More(told) })
+    }
+
+    /// What comes next, with those among it that are named, each once; behind the last of the pages, with
+    /// all that are.
+    fn with_named(&mut self, more: Vec<Input>) -> Vec<Input> {
+        if self.named.is_empty() {
+            return more;
+        }
+        let mut all = Vec::with_capacity(more.len());
+        for input in more {
+            while let Some(named) = self.named.pop_front_if(|named| named.path <= input.path) {
+                if named.path < input.path {
+                    all.push(named);
+                }
+            }
+            all.push(input);
+        }
+        if self.pages.is_none() {
+            all.extend(self.named.drain(..));
+        }
+        all
     }
 }
 
@@ -301,6 +350,21 @@ mod tests {
         }
         let few = Seam::of(&list(3));
         assert!(few.behind().is_none() && !few.is_passed() && Seam::of(&[]).is_passed());
+    }
+
+    #[test]
+    fn what_may_still_be_a_folder_is_not_settled() {
+        for (name, keys, want) in [
+            ("nothing", &[][..], true),
+            ("full", &[("a", 1), ("b", 1)], true),
+            ("the last", &[("a", 1), ("b", 0)], false),
+            ("before what may lie in it", &[("a", 0), ("a-1", 1)], false),
+            ("passed", &[("a", 0), ("a-1", 1), ("a0", 1)], true),
+            ("one", &[("a", 0), ("a-1", 1), ("a/x", 1), ("b", 1)], false),
+        ] {
+            let told: Vec<_> = keys.iter().map(|(key, size)| input(key, *size)).collect();
+            assert_eq!(is_settled_so_far(&told), want, "{name}");
+        }
     }
 
     proptest! {

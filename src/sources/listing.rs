@@ -86,12 +86,8 @@ impl Listing {
         pace: &Pace,
         weigh: fn(&Input) -> u64,
     ) -> Result<Option<InputPages>, SourceError> {
-        match (self.folder.remote(), self.patterns.as_slice()) {
-            (Some(remote), [Pattern { glob: Some(glob), .. }]) => {
-                object_listing::pages(remote, glob, told, pace, weigh)
-            }
-            _ => Ok(None),
-        }
+        let Some(remote) = self.folder.remote() else { return Ok(None) };
+        object_listing::pages((remote, &self.source), &self.patterns, told, pace, weigh)
     }
 
     fn list_files(&self) -> Result<Vec<Input>, SourceError> {

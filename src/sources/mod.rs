@@ -54,6 +54,7 @@ mod parquet_pages;
 mod parquet_table;
 mod parquet_thrift;
 mod pattern;
+mod regions;
 mod rejects;
 mod settings;
 mod siblings;
@@ -72,7 +73,7 @@ pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, 
 use crate::batch::{Batch, Behind, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part, RowPlace};
 use crate::remote::{Pace, RemoteError};
-pub use input_pages::{Found, InputPages, is_settled};
+pub use input_pages::{Found, InputPages, is_settled, is_settled_so_far};
 pub use rejects::BadRowAt;
 pub(crate) use settings::Size;
 pub use settings::parse as parse_settings;

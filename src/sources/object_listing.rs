@@ -11,9 +11,10 @@ use globset::GlobMatcher;
 use super::SourceError;
 use super::input_pages::{InputPages, Seam};
 use super::object::as_input;
-use super::pattern::{Glob, Pattern};
+use super::pattern::Pattern;
+use super::regions::{Walk, regions};
 use crate::inputs::Input;
-use crate::remote::{Object, Pace, Remote, RemoteError, RemoteErrorKind, Scheme};
+use crate::remote::{Pace, Remote, RemoteErrorKind};
 
 /// The objects at `remote` that the patterns of `source` mean, in no order.
 pub(super) fn list(
@@ -22,15 +23,29 @@ pub(super) fn list(
     patterns: &[Pattern],
 ) -> Result<Vec<Input>, SourceError> {
     let mut found = Vec::new();
-    for pattern in patterns {
-        match &pattern.glob {
-            None => found.push(single(remote, source, &pattern.text)?),
-            // The list of a single glob may be long: it is not copied.
-            Some(glob) if found.is_empty() => found = below(remote, glob)?,
-            Some(glob) => found.extend(below(remote, glob)?),
+    for region in regions(patterns) {
+        let more = settled(region.list(remote)?);
+        // The list of a single region may be long: it is not copied.
+        if found.is_empty() {
+            found = more;
+        } else {
+            found.extend(more);
         }
     }
+    found.extend(named(remote, source, patterns, None)?);
     Ok(found)
+}
+
+/// The objects that are named by their paths, of those behind the path `behind`.
+fn named(
+    remote: &Remote,
+    source: &str,
+    patterns: &[Pattern],
+    behind: Option<&str>,
+) -> Result<Vec<Input>, SourceError> {
+    let paths = patterns.iter().filter(|pattern| pattern.glob.is_none()).map(|it| it.text.as_str());
+    let paths = paths.filter(|path| behind.is_none_or(|behind| *path > behind));
+    paths.map(|path| single(remote, source, path)).collect()
 }
 
 fn single(remote: &Remote, source: &str, path: &str) -> Result<Input, SourceError> {
@@ -45,35 +60,29 @@ fn single(remote: &Remote, source: &str, path: &str) -> Result<Input, SourceErro
     Ok(as_input(path.to_owned(), &object))
 }
 
-fn below(remote: &Remote, glob: &Glob) -> Result<Vec<Input>, SourceError> {
-    if remote.scheme() == Scheme::Http {
-        let kind = RemoteErrorKind::Unsupported;
-        let said = "a web server does not list: name each file in `path`".to_owned();
-        return Err(RemoteError::of("list", remote.url(), kind, Some(said)).into());
-    }
-    let found = remote.list(&glob.base, &glob.start, taking(glob))?;
-    Ok(settled(found))
-}
-
-/// The objects that a glob means, as they are found behind those that were `told`; `None` where they are
+/// The objects that patterns mean, as they are found behind those that were `told`; `None` where they are
 /// not listed page by page.
 pub(super) fn pages(
-    remote: &Remote,
-    glob: &Glob,
+    (remote, source): (&Remote, &str),
+    patterns: &[Pattern],
     told: &[Input],
     pace: &Pace,
     weigh: fn(&Input) -> u64,
 ) -> Result<Option<InputPages>, SourceError> {
-    let meant = (glob.base.as_str(), glob.start.as_str());
+    let regions = regions(patterns);
+    if regions.is_empty() || !remote.has_pages() {
+        return Ok(None);
+    }
     let seam = Seam::of(told);
-    let pages = remote.list_pages(meant, seam.behind(), pace, weigh, taking(glob))?;
-    Ok(pages.map(|pages| InputPages::new(pages, seam)))
-}
-
-/// Takes the objects that a glob means.
-fn taking(glob: &Glob) -> impl Fn(String, Object) -> Option<Input> + Send + Sync + 'static {
-    let meant = glob.clone();
-    move |path, object| meant.matches(&path).then(|| as_input(path, &object))
+    let mut named = named(remote, source, patterns, seam.behind())?;
+    sort(&mut named);
+    named.dedup_by(|a, b| a.path == b.path);
+    // What comes in pages pays for itself.
+    if !pace.room.take(named.iter().map(weigh).sum()) {
+        return Ok(None);
+    }
+    let walk = Walk::new(remote, regions, seam.behind(), pace, weigh);
+    InputPages::new(walk, named.into(), seam).map(Some)
 }
 
 /// The list of these objects: sorted by path, each once, without what stands for folders.

@@ -149,12 +149,15 @@ fn a_list_that_leaves_no_room_is_refused_and_what_was_built_is_kept() {
 
 /// Every object that a store holds has 7 bytes; 20 of them are a partition, or more.
 fn few(names: &[String], page: usize, order: Order) -> (Pages, Place) {
+    few_of(names, page, order, "type = \"files\"\npath = \"**/*.txt\"\ncontent = \"text\"")
+}
+
+fn few_of(names: &[String], page: usize, order: Order, source: &str) -> (Pages, Place) {
     let place = Place::new();
     for name in names {
         place.write(&format!("in/{name}"), OBJECT);
     }
     let pages = Pages::of(names.iter().map(|name| format!("data/{name}")).collect(), page, order);
-    let source = "type = \"files\"\npath = \"**/*.txt\"\ncontent = \"text\"";
     let small =
         definition("few", source).replace("partition_bytes = \"1MiB\"", "partition_bytes = 140");
     place.write("few.toml", small);
@@ -234,6 +237,9 @@ fn a_list_that_changed_meanwhile_is_the_old_one_or_the_new_one_and_then_the_new_
     }
 }
 
+/// A row in as many bytes as [`OBJECT`] has.
+const JSON: &str = "{\"a\":1}";
+
 /// Orders of stores.
 const AS_S3: Order = |_| Vec::new();
 const BY_LETTER: Order = |key| key.to_lowercase().into_bytes();
@@ -264,4 +270,69 @@ fn a_store_that_lists_out_of_order_loses_nothing_where_a_build_was_cut_off() {
     let environment = pages.environment();
     done(&run(&place, &["run", "few.toml", "--out", "x"], "s3://b/data", &environment));
     assert_eq!(sentinel(&place, "x"), sentinel(&place, "local"));
+}
+
+#[test]
+fn several_globs_are_listed_in_order_and_gone_on_with() {
+    let folders = ["a", "b/x", "b/y", "c"];
+    let names = folders.map(|folder| (0..120).map(move |i| format!("{folder}/{i:05}.txt")));
+    let mut names: Vec<_> = names.into_iter().flatten().collect();
+    names.extend((0..130).map(|i| format!("b/y/{i:05}.bin")));
+    for (name, paths, n_lists) in [
+        ("beside one another", r#"["c/*.txt", "a/*.txt", "b/**/*.txt"]"#, 3),
+        (
+            "with paths",
+            r#"["b/y/*.txt", "b/x/00003.txt", "b/x/*.txt", "a/00007.txt", "c/00119.txt"]"#,
+            2,
+        ),
+        ("within one another", r#"["**/*.bin", "**/*0.txt", "b/y/*.txt", "*/*.txt"]"#, 1),
+    ] {
+        let source = format!("type = \"files\"\npath = {paths}\ncontent = \"text\"");
+        let (pages, place) = few_of(&names, 100, AS_S3, &source);
+        let environment = pages.environment();
+        let run = |args: &[&str]| {
+            let args = [args, &["few.toml", "--out", "x"]].concat();
+            run(&place, &args, "s3://b/data", &environment)
+        };
+        done(&run(&["plan"]));
+        let queries = pages.queries();
+        let is_first = |query: &&String| {
+            !query.contains("continuation-token") && !query.contains("start-after")
+        };
+        assert_eq!(queries.iter().filter(is_first).count(), n_lists, "{name}: {queries:?}");
+        cut_off(&pages, &place, "data/b/y/00009.txt", 30, "data/b/x/00100.txt");
+        done(&run(&["run"]));
+        assert_eq!(sentinel(&place, "x"), sentinel(&place, "local"), "{name}");
+        let queries = pages.queries();
+        assert!(!queries.iter().any(|it| it.contains("prefix=data%2Fa")), "{name}: {queries:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_rows_ends_the_listing() {
+    let names: Vec<_> = (0..450).map(|i| format!("{i:05}.txt")).collect();
+    for (name, source) in [
+        ("rows that are known", "type = \"files\"\npath = \"*.txt\"\ncontent = \"text\""),
+        ("rows that are read", "type = \"jsonl\"\npath = \"*.txt\""),
+    ] {
+        let place = Place::new();
+        for name in &names {
+            place.write(&format!("in/{name}"), JSON);
+        }
+        let limited = definition("few", source)
+            .replace("partition_bytes = \"1MiB\"", "partition_bytes = 140\nlimit_rows = 50");
+        place.write("few.toml", limited);
+        done(&run(&place, &["run", "few.toml", "--out", "local"], "in", &[]));
+        let keys = names.iter().map(|name| format!("data/{name}"));
+        let pages = Pages::of(keys.clone().collect(), 150, AS_S3);
+        keys.for_each(|key| pages.put(&key, Some(JSON)));
+        // What stands behind the first page is never told.
+        pages.behind(Behind::Held("data/00149.txt".to_owned()));
+        let environment = pages.environment();
+        let run = || run(&place, &["run", "few.toml", "--out", "x"], "s3://b/data", &environment);
+        done(&run());
+        assert!(!pages.is_late(), "{name}: the second page was waited for");
+        assert!(files_of(&place.path("x")) == files_of(&place.path("local")), "{name}");
+        assert!(pages.n_reads() < 150, "{name}");
+    }
 }
