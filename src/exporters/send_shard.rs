@@ -52,7 +52,9 @@ pub(super) async fn send_shard(session: &Arc<Session>, home: &Home, id: &str) ->
             Some(sent) => is_sent |= sent?,
         }
     }
-    if is_sent {
+    if is_sent || !there.contains_key(&shard.sentinel.name) {
+        // A machine that has slept meanwhile may find less than it has sent.
+        session.announce().await?;
         check_kept(session, &shard).await?;
     }
     send(session, &shard.sentinel, &seen(&shard.sentinel.name)).await?;

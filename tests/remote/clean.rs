@@ -262,9 +262,11 @@ fn has(bucket: &Bucket, part: &str) -> bool {
 
 #[test]
 fn a_removal_that_is_held_back_meets_no_push() {
-    // Of which requests to delete one is held: that of sentinels, and that of a shard's files.
-    for (server, n) in Server::all().flat_map(|server| [(server, 0), (server, 1)]) {
-        for is_killed in [false, true] {
+    // Of the requests to delete the first is that of sentinels, the second that of a shard's files. Each server
+    // meets both, and both a removal that goes on and one that is killed.
+    for (i, server) in Server::all().enumerate() {
+        for n in 0..2 {
+            let is_killed = (i + n) % 2 == 1;
             let way = format!("{}, {n}, killed: {is_killed}", server.name);
             let (place, bucket) = (small(), server.bucket());
             push(&place, &bucket);
