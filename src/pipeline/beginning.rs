@@ -211,8 +211,9 @@ impl Pipeline {
                 kept.remove(stage.name()).unwrap_or_default();
             let mut pages = None;
             if !is_whole {
-                let begun = stage.source.pages(&list, pace, listed_bytes);
-                pages = begun.map_err(|e| stage.error(e))?;
+                let listing = stage.source.listing();
+                let begun = listing.map(|listing| listing.pages(&list, pace, listed_bytes));
+                pages = begun.transpose().map_err(|e| stage.error(e))?.flatten();
                 if pages.is_none() {
                     list = stage.source.list().map_err(|e| stage.error(e))?;
                 }

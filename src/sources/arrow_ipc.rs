@@ -19,7 +19,6 @@ use serde::Deserialize;
 use super::arrow_table::{ArrowTable, footer_range};
 use super::columnar::{Selected, at_multiples, plain_schema};
 use super::input::Folder;
-use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::settings::Size;
 use super::table::{Flaw, Format, Table, TableReader, digests};
@@ -28,7 +27,6 @@ use super::{
     SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
-use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "arrow",
@@ -99,13 +97,8 @@ impl Source for ArrowIpc {
         self.listing.list()
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(told, pace, weigh)
+    fn listing(&self) -> Option<&Listing> {
+        Some(&self.listing)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

@@ -29,7 +29,6 @@ use serde::Deserialize;
 use super::content::{Compression, Contents};
 use super::csv_reader::Reader;
 use super::csv_records::{CHUNK_BYTES, Dialect, Flaw, Records};
-use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::text_cuts::{line_cuts, quoted_cuts};
 use super::text_lines::{LineEnd, place_of};
@@ -39,7 +38,6 @@ use super::{
     ROW_TOO_LARGE, SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
-use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "csv",
@@ -380,13 +378,8 @@ impl Source for Csv {
         self.listing.list()
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(told, pace, weigh)
+    fn listing(&self) -> Option<&Listing> {
+        Some(&self.listing)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

@@ -30,7 +30,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::input::{PartDigests, misfit};
-use super::input_pages::InputPages;
 use super::listing::{Listing, folder_of};
 use super::pattern::name_glob;
 use super::siblings::{KEPT_BYTES, Siblings, check_text};
@@ -39,7 +38,6 @@ use super::{
     SettingsError, Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::{Batch, Event, Provenance, Restart, Run};
-use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "files",
@@ -157,13 +155,8 @@ impl Source for Files {
         self.listing.list()
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(told, pace, weigh)
+    fn listing(&self) -> Option<&Listing> {
+        Some(&self.listing)
     }
 
     fn side_inputs(&self, inputs: &[Input]) -> Result<Vec<Input>, SourceError> {

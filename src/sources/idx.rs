@@ -23,14 +23,12 @@ use super::array_files::{Arrays, Format, cut_points, damaged};
 use super::array_rows::RowReader;
 use super::arrays::{ArrayHead, Refusal, head_bytes, refused};
 use super::content::{Compression, Content, Contents};
-use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::{
     BatchLimits, BatchReader, Input, InputDigest, Part, SettingsError, Source, SourceError,
     SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
-use crate::remote::Pace;
 use crate::schema::Dtype;
 
 pub(super) const TYPE: SourceType = SourceType {
@@ -168,17 +166,9 @@ impl Source for Idx {
         Ok(all)
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
+    fn listing(&self) -> Option<&Listing> {
         // Files are paired by their places in both lists, which have to be whole.
-        if self.labels.is_some() {
-            return Ok(None);
-        }
-        self.listing.pages(told, pace, weigh)
+        self.labels.is_none().then_some(&self.listing)
     }
 
     fn side_inputs(&self, inputs: &[Input]) -> Result<Vec<Input>, SourceError> {

@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{Compression, Contents};
 use super::input::Folder;
-use super::input_pages::InputPages;
 use super::jsonl_checked::checked;
 use super::jsonl_lines::{CHUNK_BYTES, Lines, Next};
 use super::jsonl_reader::{Reader, too_long};
@@ -40,7 +39,6 @@ use super::{
     Source, SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
-use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "jsonl",
@@ -200,13 +198,8 @@ impl Source for Jsonl {
         self.listing.list()
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(told, pace, weigh)
+    fn listing(&self) -> Option<&Listing> {
+        Some(&self.listing)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

@@ -166,11 +166,42 @@ impl<'de> Visitor<'de> for Float32<'_> {
     }
 }
 
+/// What a visitor of lists or objects does with scalars.
+macro_rules! refuse_scalars {
+    () => {
+        fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+            Err(self.refuse(&value.to_string()))
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+            Err(self.refuse(&value.to_string()))
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+            Err(self.refuse(&value.to_string()))
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+            Err(self.refuse(&value.to_string()))
+        }
+
+        fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+            Err(self.refuse("a text"))
+        }
+    };
+}
+
 /// A list of values of one type.
 struct List<'a> {
     into: &'a mut ListColumn,
     judge: &'a mut Judge,
     is_item: bool,
+}
+
+impl List<'_> {
+    fn refuse<E: Error>(self, shown: &str) -> E {
+        self.judge.no(shown, "list")
+    }
 }
 
 impl<'de> Visitor<'de> for List<'_> {
@@ -182,7 +213,7 @@ impl<'de> Visitor<'de> for List<'_> {
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         if self.is_item {
-            return Err(self.judge.no("null in a list", "list"));
+            return Err(self.refuse("null in a list"));
         }
         self.into.end(false);
         Ok(())
@@ -200,28 +231,10 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<(), A::Error> {
-        Err(self.judge.no("an object", "list"))
+        Err(self.refuse("an object"))
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
-        Err(self.judge.no(&value.to_string(), "list"))
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        Err(self.judge.no(&value.to_string(), "list"))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        Err(self.judge.no(&value.to_string(), "list"))
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        Err(self.judge.no(&value.to_string(), "list"))
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        Err(self.judge.no("a text", "list"))
-    }
+    refuse_scalars!();
 }
 
 /// An object with known keys.
@@ -314,25 +327,7 @@ impl<'de> Visitor<'de> for Object<'_> {
         Err(self.refuse("a list"))
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
-        Err(self.refuse(&value.to_string()))
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        Err(self.refuse(&value.to_string()))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        Err(self.refuse(&value.to_string()))
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        Err(self.refuse(&value.to_string()))
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        Err(self.refuse("a text"))
-    }
+    refuse_scalars!();
 }
 
 /// Finds the column of a key: its place, or its name where there is none.

@@ -76,11 +76,11 @@ impl Listing {
     }
 
     /// The same as they are found, behind those that were `told`; `None` where they are not listed in order,
-    /// page by page: files here, and places that only name some.
+    /// page by page: files here, and places that only name some. Each takes as much room as `weigh` says.
     ///
     /// # Errors
-    /// It cannot be begun.
-    pub(super) fn pages(
+    /// It cannot be begun; most else is told later.
+    pub(crate) fn pages(
         &self,
         told: &[Input],
         pace: &Pace,

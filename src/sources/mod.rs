@@ -53,6 +53,7 @@ mod parquet_footer;
 mod parquet_pages;
 mod parquet_table;
 mod parquet_thrift;
+mod part_digests;
 mod pattern;
 mod regions;
 mod rejects;
@@ -72,8 +73,9 @@ use serde_json::Value;
 pub use crate::batch::{BadRow, INPUT_DAMAGED, NOT_UTF8, OnError, ROW_TOO_LARGE, VALUE_MISFIT};
 use crate::batch::{Batch, Behind, Restart};
 pub use crate::inputs::{Input, InputDigest, InputRange, Part, RowPlace};
-use crate::remote::{Pace, RemoteError};
+use crate::remote::RemoteError;
 pub use input_pages::{Found, InputPages, is_settled, is_settled_so_far};
+use listing::Listing;
 pub use rejects::BadRowAt;
 pub(crate) use settings::Size;
 pub use settings::parse as parse_settings;
@@ -109,19 +111,10 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// A folder that cannot be read; a root that is not there.
     fn list(&self) -> Result<Vec<Input>, SourceError>;
 
-    /// The inputs as they are found, behind those that were `told` before, where the place tells them in
-    /// order before the list is whole; each takes as much room as `weigh` says. `None` where
-    /// [`Source::list`] is the only way.
-    ///
-    /// # Errors
-    /// As [`Source::list`], of which most are told later.
-    fn pages(
-        &self,
-        _told: &[Input],
-        _pace: &Pace,
-        _weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        Ok(None)
+    /// What it lists its inputs by, where they are no others: where the place tells them in order, a run may
+    /// take them before the list is whole. `None` where [`Source::list`] is the only way.
+    fn listing(&self) -> Option<&Listing> {
+        None
     }
 
     /// Files that decide values of these inputs' rows beside the inputs, sorted by path.

@@ -26,7 +26,6 @@ use super::array_files::{Arrays, Format, cut_points, damaged};
 use super::array_rows::RowReader;
 use super::arrays::{ArrayHead, head_bytes, refused};
 use super::content::{Compression, Content, Contents};
-use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::npy_files::FileReader;
 use super::npy_header::{MAGIC_BYTES, length_bytes, parse, text_bytes};
@@ -35,7 +34,6 @@ use super::{
     SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
-use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "npy",
@@ -127,13 +125,8 @@ impl Source for Npy {
         self.listing.list()
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(told, pace, weigh)
+    fn listing(&self) -> Option<&Listing> {
+        Some(&self.listing)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {

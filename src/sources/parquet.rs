@@ -18,7 +18,6 @@ use serde::Deserialize;
 
 use super::columnar::{Selected, at_multiples, plain_schema};
 use super::input::Folder;
-use super::input_pages::InputPages;
 use super::listing::Listing;
 use super::parquet_footer::{footer, footer_range, n_rows};
 use super::parquet_table::ParquetTable;
@@ -29,7 +28,6 @@ use super::{
     SourceError, SourceSpec, SourceType, parse_settings,
 };
 use crate::batch::Restart;
-use crate::remote::Pace;
 
 pub(super) const TYPE: SourceType = SourceType {
     name: "parquet",
@@ -105,13 +103,8 @@ impl Source for Parquet {
         self.listing.list()
     }
 
-    fn pages(
-        &self,
-        told: &[Input],
-        pace: &Pace,
-        weigh: fn(&Input) -> u64,
-    ) -> Result<Option<InputPages>, SourceError> {
-        self.listing.pages(told, pace, weigh)
+    fn listing(&self) -> Option<&Listing> {
+        Some(&self.listing)
     }
 
     fn schema(&self, first: Option<&Input>) -> Result<SchemaRef, SourceError> {
