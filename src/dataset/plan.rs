@@ -243,7 +243,7 @@ impl Divider {
 /// What a file counts for in its group: its bytes, and no less than so many of them make a partition.
 #[must_use]
 pub fn weight(input: &Input, partition_bytes: u64) -> u64 {
-    input.size.max(partition_bytes / MEAN_INPUTS)
+    input.size.max(partition_bytes.div_ceil(MEAN_INPUTS))
 }
 
 /// Whether a group ends after this file: the SHA-256 of its path, as a fraction of 1, is below its
@@ -469,7 +469,7 @@ mod tests {
             // The partitions that end before the insertion, and those that begin after the next
             // boundary that a path (or a file that is cut) decided, are the same.
             let fixed = |i: &Input| {
-                ends_group(&i.path, i.size, 1_000) || !some_cuts(i).unwrap().is_empty()
+                ends_group(&i.path, weight(i, 1_000), 1_000) || !some_cuts(i).unwrap().is_empty()
             };
             let next_fixed =
                 inputs[at..].iter().find(|i| fixed(i)).map_or("~", |i| i.path.as_str());
