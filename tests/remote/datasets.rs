@@ -54,7 +54,7 @@ pub(crate) fn large() -> Place {
     place.write("p.toml", TEXTS.replace("partition_bytes = 1", "partition_bytes = \"1GiB\""));
     for i in 0..80 {
         let lines = joined((0..2800).map(|n| format!("line {n} of file {i}\n")));
-        place.write(&format!("in/{i}.txt"), &lines[..54_000]);
+        place.write(&format!("in/n{i}.txt"), &lines[..54_000]);
     }
     place.done(&["run", "p.toml", "--out", "data"]);
     place
