@@ -97,29 +97,29 @@ fn two_rows_with_one_key_are_named_and_leave_no_sentinel() {
             "two partitions",
             "id",
             [("a2.txt", "abcd"), ("b.txt", "e.b")],
-            ("row 1 of the dataset (row 1 of shard ", "from `a2.txt` row 1"),
-            ("row 5 of the dataset (row 1 of shard ", "from `b.txt` row 2"),
+            ("row 1 of the dataset (row 1 of shard ", "from `a2.txt`, row 1"),
+            ("row 5 of the dataset (row 1 of shard ", "from `b.txt`, row 2"),
         ),
         (
             "integers",
             "x",
             [("a2.txt", "abcd"), ("c.txt", "0123456789uvwxyza")],
-            ("row 0 of the dataset (row 0 of shard ", "from `a2.txt` row 0"),
-            ("row 20 of the dataset", "from `c.txt` row 0, counted from its byte 16"),
+            ("row 0 of the dataset (row 0 of shard ", "from `a2.txt`, row 0"),
+            ("row 20 of the dataset", "from `c.txt`, row 0 of bytes 16..17"),
         ),
         (
             "one shard",
             "id",
             [("a2.txt", "a"), ("b.txt", "bcb")],
-            ("row 1 of the dataset (row 1 of shard ", "from `b.txt` row 0"),
-            ("row 3 of the dataset (row 3 of shard ", "from `b.txt` row 2"),
+            ("row 1 of the dataset (row 1 of shard ", "from `b.txt`, row 0"),
+            ("row 3 of the dataset (row 3 of shard ", "from `b.txt`, row 2"),
         ),
         (
             "two shards of a partition",
             "id",
             [("a2.txt", "ab"), ("b.txt", "cdea")],
-            ("row 0 of the dataset (row 0 of shard ", "from `a2.txt` row 0"),
-            ("row 5 of the dataset (row 1 of shard ", "from `b.txt` row 3"),
+            ("row 0 of the dataset (row 0 of shard ", "from `a2.txt`, row 0"),
+            ("row 5 of the dataset (row 1 of shard ", "from `b.txt`, row 3"),
         ),
     ] {
         let memory = Memory::new(Overlap::Now);
@@ -127,7 +127,7 @@ fn two_rows_with_one_key_are_named_and_leave_no_sentinel() {
         let error = fake.build(&disk(&memory)).unwrap_err();
         let (text, hint) = (error.to_string(), error.hint());
         assert!(text.starts_with("two rows have the key "), "{what}: {text}");
-        let (one, other) = text.split_once(" and ").unwrap();
+        let (one, other) = text.split_once(", and ").unwrap();
         for (said, parts) in [(one, first), (other, second)] {
             assert!(said.contains(parts.0) && said.ends_with(parts.1), "{what}: {text}");
         }

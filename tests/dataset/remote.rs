@@ -142,8 +142,8 @@ fn a_dataset_is_completed_with_shards_that_are_elsewhere() {
     assert_eq!((verified.n_shards, verified.n_remote), (n_shards + 1, n_shards));
     fake.files.insert("e.txt".to_owned(), ("b".to_owned(), 1));
     let error = fake.build(&disk(&memory)).unwrap_err().to_string();
-    assert!(error.contains("from `a2.txt` row 1"), "{error}");
-    assert!(error.contains("from `e.txt` row 0"), "{error}");
+    assert!(error.contains("from `a2.txt`, row 1"), "{error}");
+    assert!(error.contains("from `e.txt`, row 0"), "{error}");
 }
 
 #[test]
