@@ -173,12 +173,19 @@ impl Pipeline {
         })))
     }
 
+    /// Whether a limit of rows could end a list before what belongs among its first inputs.
+    fn is_limited_out_of_order(&self) -> bool {
+        let is_unordered = |it: &SourceStage| is_url(&it.root) && !lists_in_order(&it.root);
+        self.definition.data.dataset.limit_rows.is_some() && self.sources.iter().any(is_unordered)
+    }
+
     /// How far an interrupted run came with its lists, if anything is to be built while they go on.
     fn kept_to_begin(&self) -> Result<Option<KeptSoFar>, PipelineError> {
         if self.is_shared
             || self.retries_rejects
             || !self.sources.iter().any(|stage| is_url(&stage.root))
             || self.definition.push.as_ref().is_some_and(|push| push.drop_local)
+            || self.is_limited_out_of_order()
             || self.is_complete()?
         {
             return Ok(None);

@@ -168,6 +168,10 @@ impl RemoteError {
             RemoteErrorKind::Url if is_said("has a `#`") => {
                 "a glob names an object with `#` in its name: write `?` in its place"
             }
+            RemoteErrorKind::Url if is_said("path segment") || is_said("parsing Path") => {
+                "an object there has a name that no path can have, with `//`, `.`, `..` or a control \
+                 character: rename it, or let `root` and the glob begin where it is not listed"
+            }
             RemoteErrorKind::Url => {
                 "write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/…, https://… or file:///…; \
                  credentials come from the environment"

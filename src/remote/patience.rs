@@ -19,7 +19,7 @@ use object_store::client::{
 };
 use tracing::warn;
 
-use super::sending::{self, Sending};
+use super::sending::Sending;
 use super::spelling::as_signed;
 
 /// How long nothing is said.
@@ -60,7 +60,7 @@ impl HttpConnector for Patient {
 #[derive(Debug)]
 struct Watched {
     client: HttpClient,
-    /// Takes what has many bytes.
+    /// Takes what is put.
     sending: Sending,
     patient: Patient,
 }
@@ -93,12 +93,8 @@ impl Watched {
         // Until the answer comes, nobody knows how many of them have been sent.
         let n_bytes = request.body().content_length() as u64;
         let mut answer = pin!(async {
-            let is_long = n_bytes >= sending::MANY;
-            if is_long {
-                self.sending.send(request).await
-            } else {
-                self.client.execute(request).await
-            }
+            let puts = request.method().as_str() == "PUT" && n_bytes > 0;
+            if puts { self.sending.send(request).await } else { self.client.execute(request).await }
         });
         // Whoever asks again is about to hear that it is refused, unless it takes longer than that.
         let long = (since + PATIENCE).saturating_duration_since(began).max(AT_ONCE);

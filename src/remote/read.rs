@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,6 +20,9 @@ use super::{Remote, RemoteError, RemoteErrorKind, Scheme};
 
 /// How often bytes are asked for again that came short; the client tries again what broke off.
 const SHORT_RETRIES: usize = 3;
+
+/// How many objects are looked at at once.
+const LOOKS: usize = 16;
 
 /// Answers of at most so many bytes are copied.
 const COPIED_BYTES: usize = 512 << 10;
@@ -81,6 +85,29 @@ impl Remote {
             let found = remote.head_or_why(&path).await;
             let found = found.map_err(|e| remote.error("look at", &relative, &e))?;
             Ok(Object::of(&found))
+        };
+        Pending::new(self.url().to_owned(), asked)?.wait()
+    }
+
+    /// Whether there are objects of these names, each asked for by itself: a list may show under a name
+    /// without a slash at its end what has one.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn are_there(&self, names: Vec<String>) -> Result<Vec<bool>, RemoteError> {
+        let remote = self.clone();
+        let asked = async move {
+            let looked = stream::iter(names).map(|name| {
+                let remote = remote.clone();
+                async move {
+                    let found = remote.head_or_why(&remote.path(&name)).await;
+                    match found.map_err(|e| remote.error("look at", &name, &e)) {
+                        Err(e) if e.kind() == RemoteErrorKind::NotFound => Ok(false),
+                        found => found.map(|_| true),
+                    }
+                }
+            });
+            looked.buffered(LOOKS).try_collect().await
         };
         Pending::new(self.url().to_owned(), asked)?.wait()
     }

@@ -4,7 +4,7 @@
 //! that needs longer than that for a part, because eight of them share it, would never get one through.
 //!
 //! Invariants:
-//! 1. A request with much to send may take as long as the bytes do at [`LEAST_RATE`], and the store another
+//! 1. A request that puts bytes may take as long as the bytes do at [`LEAST_RATE`], and the store another
 //!    [`Sending::patience`]; where requests were answered, some times as long as those.
 //! 2. One that took too long is no measure for others: after it they may take longest.
 
@@ -18,8 +18,8 @@ use object_store::client::{
     ReqwestConnector,
 };
 
-/// Bytes that are on their way at once, anywhere.
-pub(super) const MANY: u64 = 1 << 20;
+/// What fewer bytes took is no measure for others.
+const MANY: u64 = 1 << 20;
 
 /// Bytes per second that each request gets through at least: one of eight over a link of 1 Mbit/s.
 const LEAST_RATE: u64 = 16 << 10;
@@ -27,7 +27,7 @@ const LEAST_RATE: u64 = 16 << 10;
 /// How many times as long as one before it a request may take: others may have come since.
 const SLOWER: u32 = 8;
 
-/// Sends what takes its time.
+/// Sends what is put.
 #[derive(Debug)]
 pub(super) struct Sending {
     client: HttpClient,
@@ -52,7 +52,9 @@ impl Sending {
         let most = self.most(bytes);
         let answer = tokio::time::timeout(most, self.client.execute(request)).await;
         let answer = answer.unwrap_or_else(|_| Err(too_late(most)));
-        self.learn(answer.is_ok().then(|| (bytes, began.elapsed())));
+        if answer.is_err() || bytes >= MANY {
+            self.learn(answer.is_ok().then(|| (bytes, began.elapsed())));
+        }
         let (head, body) = answer?.into_parts();
         let body = tokio::time::timeout(self.patience, body.bytes()).await;
         let body = body.unwrap_or_else(|_| Err(too_late(self.patience)))?;

@@ -102,9 +102,9 @@ impl InputPages {
             let (more, is_end) = match &mut self.pages {
                 None => (Vec::new(), false),
                 Some(pages) => match pages.wait()? {
-                    Told::More(page) => (self.order.page(page), false),
+                    Told::More(page) => (self.order.page(self.walk.readable(page)?), false),
                     Told::Last(page) => {
-                        let mut more = self.order.page(page);
+                        let mut more = self.order.page(self.walk.readable(page)?);
                         more.extend(self.order.end());
                         (more, true)
                     }

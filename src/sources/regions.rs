@@ -62,7 +62,7 @@ impl Region {
             return Err(RemoteError::of("list", remote.url(), kind, Some(said)).into());
         }
         let (below, start) = (self.below.clone(), self.start.clone());
-        Ok(remote.list(&below, &start, self.taking())?)
+        without_markers(remote, remote.list(&below, &start, self.taking())?)
     }
 
     /// Whether all of it stands before a path, or is that path.
@@ -103,6 +103,11 @@ impl Walk {
         Self { remote, regions, behind: behind.map(ToOwned::to_owned), pace, weigh }
     }
 
+    /// What of a page of these lists is an object that can be read.
+    pub(super) fn readable(&self, page: Vec<Input>) -> Result<Vec<Input>, SourceError> {
+        without_markers(&self.remote, page)
+    }
+
     /// Begins to list the next region; `None` behind the last one, and where the place does not list page
     /// by page.
     pub(super) fn next(&mut self) -> Result<Option<Pages<Input>>, SourceError> {
@@ -113,6 +118,19 @@ impl Walk {
         let meant = (below.as_str(), start.as_str());
         Ok(self.remote.list_pages(meant, behind, &self.pace, self.weigh, region.taking())?)
     }
+}
+
+/// Those of what was listed that can be read. Consoles keep an empty object `a/` to stand for the folder
+/// `a`, which is listed as `a`, and no object has that name.
+fn without_markers(remote: &Remote, mut listed: Vec<Input>) -> Result<Vec<Input>, SourceError> {
+    let has_keys = matches!(remote.scheme(), Scheme::S3 | Scheme::Gcs | Scheme::Azure);
+    if !has_keys || listed.iter().all(|input| input.size > 0) {
+        return Ok(listed);
+    }
+    let empty = listed.iter().filter(|input| input.size == 0).map(|input| input.path.clone());
+    let mut are_there = remote.are_there(empty.collect())?.into_iter();
+    listed.retain(|input| input.size > 0 || are_there.next() == Some(true));
+    Ok(listed)
 }
 
 #[cfg(test)]

@@ -90,6 +90,29 @@ fn rows_are_read_before_the_second_page_of_a_listing_is_there() {
 }
 
 #[test]
+fn what_stands_for_a_folder_is_no_input_whether_what_lies_in_it_is_meant_or_not() {
+    let (pages, place) = several_pages(1_100, "");
+    // Lists show them without their slashes; no objects have such names.
+    for marker in ["data/", "data/00500a.txt/", "data/00600b.txt/", "data/zz.txt/"] {
+        pages.put(marker, Some(""));
+    }
+    for (name, object) in [("00600b.txt/inner.bin", OBJECT), ("00700empty.txt", "")] {
+        pages.put(&format!("data/{name}"), Some(object));
+        place.write(&format!("in/{name}"), object);
+    }
+    done(&run(&place, &["run", "long.toml", "--out", "whole"], "in", &[]));
+    let environment = pages.environment();
+    done(&run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment));
+    assert!(files_of(&place.path("x")) == files_of(&place.path("whole")));
+    let again = run(&place, &["run", "long.toml", "--out", "x"], "s3://b/data", &environment);
+    done(&again);
+    assert!(again.stdout.contains("up to date"), "{again:?}");
+    let planned = run(&place, &["plan", "long.toml", "--out", "new"], "s3://b/data", &environment);
+    done(&planned);
+    assert!(planned.stdout.contains("1,101 files"), "{planned:?}");
+}
+
+#[test]
 fn a_listing_that_was_cut_off_is_gone_on_with() {
     for denied in [false, true] {
         let (pages, place) = several_pages(2_500, "");

@@ -179,8 +179,10 @@ impl Shared {
             let (path, query) = words[1].split_once('?').unwrap_or((&words[1], ""));
             let key = path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key);
             let answer = if key.is_empty() { self.list(query) } else { self.read(key, &head) };
+            let n_head = answer.find("\r\n\r\n").map_or(answer.len(), |at| at + 4);
+            let n = if words[0] == "HEAD" { n_head } else { answer.len() };
             let mut client = client;
-            client.write_all(answer.as_bytes())?;
+            client.write_all(&answer.as_bytes()[..n])?;
         }
         Ok(())
     }
